@@ -1,0 +1,40 @@
+//! [`Answer`] and [`Checkpoint`]: what a record keeps for those who come again.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+/// The answer to a request, as it is given again to every retry.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// The status.
+    pub status: StatusCode,
+    /// The end-to-end headers; values of one name stay in their order.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: AnswerBody,
+    /// The trailers.
+    pub trailers: HeaderMap,
+}
+
+/// The body of an [`Answer`].
+#[derive(Debug, Clone, PartialEq)]
+pub enum AnswerBody {
+    /// The whole body, byte for byte.
+    Kept(Bytes),
+    /// The work is done, its body was too large or a stream: it cannot be given again.
+    NotKept,
+}
+
+/// A recovery point with its data: where a run that was interrupted goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The name of the last finished phase.
+    pub recovery_point: String,
+    /// What the next phase needs.
+    pub data: Bytes,
+}
+
+impl Checkpoint {
+    /// The most bytes a checkpoint's data may have.
+    pub const DATA_BYTES_MAX: usize = 64 * 1024;
+}

@@ -1,0 +1,123 @@
+//! What people see.
+
+use std::collections::BTreeSet;
+
+use super::Trial;
+use super::samples::{LEASE, MARGIN, answer, ask, ask_of, retry};
+use crate::Fenced::Applied;
+use crate::{Ask, Count, Find, Record, RecordId, Recover, Release, Tenant};
+
+/// A key is looked up without knowing whose it is.
+pub async fn a_key_is_found_for_each_of_its_tenants(trial: Trial) {
+    let tenants = ["acme", "globex"].map(|name| Tenant::named("header:x-tenant", name));
+    let asks = tenants.map(|tenant| ask_of(&tenant, "order-1"));
+    for ask in &asks {
+        trial.run(ask).await;
+    }
+    trial.run(&ask("order-10")).await;
+    trial.run(&ask("Order-1")).await;
+    let found = trial.find(&Find::Key("order-1".into()), 10).await;
+    assert_eq!(ids(&found), asks.iter().map(|ask| ask.id).collect());
+    for record in found {
+        assert_eq!(record, trial.record(&record.id).await);
+    }
+}
+
+/// Text that means something to a database means nothing here.
+pub async fn a_key_is_found_only_by_its_very_text(trial: Trial) {
+    let odd = ask("100%_'\";*?[a]");
+    trial.run(&odd).await;
+    trial.run(&ask("1000_x")).await;
+    let find = |text: &str| Find::Key(text.to_owned());
+    assert_eq!(ids(&trial.find(&find("100%_'\";*?[a]"), 10).await), BTreeSet::from([odd.id]));
+    for pattern in ["%", "*", "100%", "", "' OR 1=1 --"] {
+        assert_eq!(trial.find(&find(pattern), 10).await, [], "{pattern}");
+    }
+}
+
+/// Logs show the first characters of an id, and that is enough.
+pub async fn a_record_is_found_by_the_beginning_of_its_id(trial: Trial) {
+    let (wanted, other) = (ask("wanted"), ask("other"));
+    trial.run(&wanted).await;
+    trial.run(&other).await;
+    let whole = wanted.id.to_string();
+    for prefix in [&whole[..12], &whole[..13], &whole[..]] {
+        let found = trial.find(&Find::IdPrefix(prefix.to_owned()), 10).await;
+        assert_eq!(ids(&found), BTreeSet::from([wanted.id]), "{prefix}");
+    }
+    let all = trial.find(&Find::IdPrefix(String::new()), 10).await;
+    assert_eq!(ids(&all), BTreeSet::from([wanted.id, other.id]));
+    for nothing in ["%", "xyz", &format!("{whole}0")] {
+        assert_eq!(trial.find(&Find::IdPrefix(nothing.to_owned()), 10).await, [], "{nothing}");
+    }
+}
+
+/// All that waits for a person is found, also before a retry or a sweep saw that it died.
+pub async fn whatever_waits_for_a_person_is_found(trial: Trial) {
+    let dead = Ask { recover: Recover::Hold, ..ask("dead") };
+    trial.run(&dead).await;
+    trial.run(&ask("resumable")).await;
+    trial.pass(LEASE + MARGIN).await;
+    let held = trial.run(&ask("held")).await.lease;
+    assert_eq!(trial.release(&held, Release::Hold).await, Applied);
+    trial.run(&Ask { recover: Recover::Hold, ..ask("live") }).await;
+    let found = trial.find(&Find::Held, 10).await;
+    assert_eq!(ids(&found), BTreeSet::from([dead.id, held.id]));
+}
+
+/// No page shows more than it can.
+pub async fn finding_is_bounded(trial: Trial) {
+    for at in 0..6 {
+        let lease = trial.run(&ask(&format!("k-{at}"))).await.lease;
+        assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
+    }
+    for find in [Find::Held, Find::IdPrefix(String::new())] {
+        assert_eq!(trial.find(&find, 4).await.len(), 4, "{find:?}");
+        assert_eq!(trial.find(&find, 10).await.len(), 6, "{find:?}");
+    }
+}
+
+/// How many there are of each.
+pub async fn records_are_counted_by_state(trial: Trial) {
+    assert_eq!(trial.count().await, Count::default());
+    for at in 0..10 {
+        let lease = trial.run(&ask(&format!("k-{at}"))).await.lease;
+        let ended = match at {
+            0 => continue,
+            1..3 => trial.complete(&lease, &answer("done")).await,
+            3..6 => trial.release(&lease, Release::Retry).await,
+            _ => trial.release(&lease, Release::Hold).await,
+        };
+        assert_eq!(ended, Applied);
+    }
+    let expected = Count { claimed: 1, completed: 2, failed: 3, held: 4, tombstone: 0 };
+    assert_eq!(trial.count().await, expected);
+}
+
+/// The clock that decides is the one that is shown.
+pub async fn the_clock_that_decides_is_shown(trial: Trial) {
+    let before = trial.now().await;
+    trial.pass(LEASE * 2).await;
+    let after = trial.now().await;
+    assert!(after >= before + LEASE * 2);
+    let first = ask("k");
+    trial.run(&first).await;
+    assert!(trial.record(&first.id).await.created_at >= after);
+}
+
+/// Looking changes nothing.
+pub async fn looking_changes_nothing(trial: Trial) {
+    let first = Ask { recover: Recover::Hold, ..ask("k") };
+    trial.run(&first).await;
+    trial.pass(LEASE + MARGIN).await;
+    let before = trial.record(&first.id).await;
+    trial.find(&Find::Held, 10).await;
+    trial.count().await;
+    assert_eq!(trial.record(&first.id).await, before);
+    let newly = crate::Claimed::Held { newly: true };
+    assert_eq!(trial.claim(&retry(&first)).await, newly);
+}
+
+fn ids(records: &[Record]) -> BTreeSet<RecordId> {
+    records.iter().map(|record| record.id).collect()
+}

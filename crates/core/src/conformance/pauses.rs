@@ -1,0 +1,63 @@
+//! [`Pauses`]: where a seed lets others go first.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+/// A seeded source of pauses, shared by all tasks of a trial.
+#[derive(Clone)]
+pub(super) struct Pauses {
+    state: Arc<AtomicU64>,
+}
+
+impl Pauses {
+    /// The most turns given to others in one place.
+    const TURNS_MAX: u64 = 3;
+
+    pub(super) fn new(seed: u64) -> Self {
+        Self { state: Arc::new(AtomicU64::new(seed)) }
+    }
+
+    /// How many turns others get here. SplitMix64: small, and good enough to mix.
+    fn turns(&self) -> u64 {
+        let step = 0x9e37_79b9_7f4a_7c15;
+        let mut mixed = self.state.fetch_add(step, Ordering::Relaxed).wrapping_add(step);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % (Self::TURNS_MAX + 1)
+    }
+
+    pub(super) async fn pause(&self) {
+        for _ in 0..self.turns() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The future, with a pause before each of its polls.
+    pub(super) fn between_polls<F: Future>(&self, future: F) -> Paused<F> {
+        Paused { future: Box::pin(future), turns: self.turns(), pauses: self.clone() }
+    }
+}
+
+/// A future that lets others go first whenever it could go on.
+pub(super) struct Paused<F> {
+    future: Pin<Box<F>>,
+    turns: u64,
+    pauses: Pauses,
+}
+
+impl<F: Future> Future for Paused<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        if self.turns > 0 {
+            self.turns -= 1;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        self.turns = self.pauses.turns();
+        self.future.as_mut().poll(context)
+    }
+}

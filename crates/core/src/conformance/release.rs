@@ -1,0 +1,114 @@
+//! How a claim ends that has no answer to keep.
+
+use super::Trial;
+use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, mismatch, retry};
+use crate::Fenced::Applied;
+use crate::{Ask, Claimed, Fence, Grant, Recover, Release};
+
+/// Work that provably never began is not an attempt; its key still stands for its request.
+pub async fn work_that_never_ran_does_not_count(trial: Trial) {
+    let first = ask("k");
+    for _ in 0..3 {
+        let grant = trial.run(&retry(&first)).await;
+        assert_eq!(grant.attempt, 1);
+        assert_eq!(trial.release(&grant.lease, Release::NeverRan).await, Applied);
+    }
+    assert_eq!(trial.claim(&mismatch(&first)).await, Claimed::Reused);
+    let grant = trial.run(&retry(&first)).await;
+    assert_eq!((grant.attempt, grant.took_over), (1, false));
+    assert!(grant.lease.fence > Fence::FIRST);
+}
+
+/// Work that ended badly was an attempt.
+pub async fn a_retry_counts_as_an_attempt(trial: Trial) {
+    let first = ask("k");
+    for attempt in 1..4 {
+        let grant = trial.run(&retry(&first)).await;
+        assert_eq!((grant.attempt, grant.took_over), (attempt, false));
+        assert_eq!(trial.release(&grant.lease, Release::Retry).await, Applied);
+    }
+    assert_eq!(trial.claim(&mismatch(&first)).await, Claimed::Reused);
+}
+
+/// A refused first attempt leaves nothing, not even what the key stood for.
+pub async fn forgetting_the_first_attempt_leaves_nothing(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    assert_eq!(trial.release(&grant.lease, Release::Forget).await, Applied);
+    assert_eq!(trial.get(&first.id).await, None);
+    let grant = trial.run(&mismatch(&first)).await;
+    assert_eq!((grant.attempt, grant.lease.fence), (1, Fence::FIRST));
+}
+
+/// An earlier attempt may have done something: its record stays.
+pub async fn forgetting_a_later_attempt_keeps_the_record(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    assert_eq!(trial.release(&grant.lease, Release::Retry).await, Applied);
+    let second = trial.run(&retry(&first)).await;
+    assert_eq!(trial.release(&second.lease, Release::Forget).await, Applied);
+    assert_eq!(trial.claim(&mismatch(&first)).await, Claimed::Reused);
+    assert_eq!(trial.run(&retry(&first)).await.attempt, 3);
+}
+
+/// What reached a recovery point did something: it is not forgotten.
+pub async fn forgetting_keeps_a_record_with_a_checkpoint(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    assert_eq!(trial.checkpoint(&grant.lease, &checkpoint("paid")).await, Applied);
+    assert_eq!(trial.release(&grant.lease, Release::Forget).await, Applied);
+    let grant = trial.run(&retry(&first)).await;
+    assert_eq!((grant.attempt, grant.checkpoint), (2, Some(checkpoint("paid"))));
+}
+
+/// A crash that is known of need not wait for the lease.
+pub async fn a_crash_frees_the_key_where_it_may_resume(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    assert_eq!(trial.checkpoint(&grant.lease, &checkpoint("paid")).await, Applied);
+    assert_eq!(trial.release(&grant.lease, Release::Crashed).await, Applied);
+    let grant = trial.run(&retry(&first)).await;
+    assert_eq!((grant.attempt, grant.checkpoint), (2, Some(checkpoint("paid"))));
+}
+
+/// A crash frees nothing where a person decides.
+pub async fn a_crash_holds_the_key_where_it_may_not_resume(trial: Trial) {
+    for recover in [Recover::Hold, Recover::Auto] {
+        let first = Ask { recover, ..ask(&format!("{recover:?}")) };
+        let grant = trial.run(&first).await;
+        assert_eq!(trial.release(&grant.lease, Release::Crashed).await, Applied);
+        assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+    }
+}
+
+/// Work that may still be going on must not meet its successor.
+pub async fn unheard_work_runs_again_only_after_its_lease(trial: Trial) {
+    let first = ask("k");
+    let Grant { lease, .. } = trial.run(&first).await;
+    assert_eq!(trial.release(&lease, Release::Unheard).await, Applied);
+    assert!(matches!(trial.claim(&retry(&first)).await, Claimed::Busy { .. }));
+    trial.pass(LEASE + MARGIN).await;
+    assert_eq!(trial.run(&retry(&first)).await.attempt, 2);
+}
+
+/// Where nothing may resume, nobody waits for the lease to say so.
+pub async fn unheard_work_is_held_where_it_may_not_resume(trial: Trial) {
+    let first = Ask { recover: Recover::Hold, ..ask("k") };
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.release(&lease, Release::Unheard).await, Applied);
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+    assert_eq!(trial.complete(&lease, &answer("late")).await, Applied);
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("late")));
+}
+
+/// A hold is a hold, even where dead claims are resumed.
+pub async fn a_hold_holds_whatever_recover_says(trial: Trial) {
+    for recover in [Recover::Resume, Recover::Auto, Recover::Hold] {
+        let first = Ask { recover, ..ask(&format!("{recover:?}")) };
+        let lease = trial.run(&first).await.lease;
+        assert_eq!(trial.checkpoint(&lease, &checkpoint("paid")).await, Applied);
+        assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
+        trial.pass(LEASE + MARGIN).await;
+        assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+    }
+}

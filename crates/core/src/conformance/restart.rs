@@ -1,0 +1,120 @@
+//! What a durable store still knows when its process comes back.
+
+use super::Trial;
+use super::samples::{LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, retry};
+use crate::Fenced::{Applied, Lost};
+use crate::{Ask, Claimed, Fence, Recover, Release, Resolution, Resolved};
+
+/// An answer that was acknowledged is there.
+pub async fn an_answer_outlives_a_restart(trial: Trial) {
+    let first = ask("k");
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.complete(&lease, &answer("done")).await, Applied);
+    let before = trial.record(&first.id).await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.record(&first.id).await, before);
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("done")));
+    assert_eq!(trial.claim(&mismatch(&first)).await, Claimed::Reused);
+}
+
+/// Its upstream may still be working: the key is busy until the lease is over.
+pub async fn a_claim_outlives_a_restart(trial: Trial) {
+    let first = ask("k");
+    trial.run(&first).await;
+    let before = trial.record(&first.id).await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.record(&first.id).await, before);
+    assert!(matches!(trial.claim(&retry(&first)).await, Claimed::Busy { .. }));
+    trial.pass(LEASE + MARGIN).await;
+    assert_eq!(trial.run(&retry(&first)).await.attempt, 2);
+}
+
+/// An answer that was written aside lands after the restart.
+pub async fn an_owner_may_complete_after_a_restart(trial: Trial) {
+    let first = ask("k");
+    let lease = trial.run(&first).await.lease;
+    let trial = trial.restart().await;
+    assert_eq!(trial.complete(&lease, &answer("landed")).await, Applied);
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("landed")));
+}
+
+/// Asking again finds one's own claim, even when the store went down before it could say so.
+pub async fn ones_own_claim_is_found_after_a_restart(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.run(&first).await, grant);
+}
+
+/// A recovery point that was acknowledged is there.
+pub async fn a_checkpoint_outlives_a_restart(trial: Trial) {
+    let first = ask("k");
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.checkpoint(&lease, &checkpoint("paid")).await, Applied);
+    let trial = trial.restart().await;
+    trial.pass(LEASE + MARGIN).await;
+    let grant = trial.run(&retry(&first)).await;
+    assert_eq!((grant.attempt, grant.checkpoint), (2, Some(checkpoint("paid"))));
+}
+
+/// A key that was given back keeps its request, its attempts and its fence.
+pub async fn a_failed_key_outlives_a_restart(trial: Trial) {
+    let first = ask("k");
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.release(&lease, Release::Retry).await, Applied);
+    let trial = trial.restart().await;
+    assert_eq!(trial.claim(&mismatch(&first)).await, Claimed::Reused);
+    let grant = trial.run(&retry(&first)).await;
+    assert_eq!((grant.attempt, grant.lease.fence), (2, lease.fence.next()));
+    assert_eq!(trial.complete(&lease, &answer("late")).await, Lost);
+}
+
+/// A restart is no decision.
+pub async fn a_hold_outlives_a_restart(trial: Trial) {
+    let first = Ask { recover: Recover::Hold, ..ask("k") };
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.release(&lease, Release::Crashed).await, Applied);
+    let trial = trial.restart().await;
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+    let by_hand = Resolution::Complete(answer("by hand"));
+    assert_eq!(trial.resolve(&first.id, lease.fence, &by_hand).await, Resolved::Done);
+    let trial = trial.restart().await;
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("by hand")));
+}
+
+/// What was taken away stays away.
+pub async fn what_is_gone_stays_gone_over_a_restart(trial: Trial) {
+    let (forgotten, swept) = (ask("forgotten"), ask("swept"));
+    let lease = trial.run(&swept).await.lease;
+    assert_eq!(trial.complete(&lease, &answer("old")).await, Applied);
+    trial.pass(RETENTION + MARGIN).await;
+    assert_eq!(trial.sweep_all(10).await.removed, 1);
+    let lease = trial.run(&forgotten).await.lease;
+    assert_eq!(trial.release(&lease, Release::Forget).await, Applied);
+    let trial = trial.restart().await;
+    for ask in [forgotten, swept] {
+        assert_eq!(trial.get(&ask.id).await, None);
+        assert_eq!(trial.run(&mismatch(&ask)).await.lease.fence, Fence::FIRST);
+    }
+}
+
+/// Keys expire while nobody is there to see it.
+pub async fn keys_expire_over_a_restart(trial: Trial) {
+    let first = ask("k");
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.complete(&lease, &answer("old")).await, Applied);
+    trial.pass(RETENTION + MARGIN).await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.get(&first.id).await, None);
+    assert_eq!(trial.run(&retry(&first)).await.lease.fence, Fence::FIRST);
+}
+
+/// What an installation agreed on, it still agrees on.
+pub async fn facts_outlive_a_restart(trial: Trial) {
+    assert_eq!(trial.fact_or("secret", b"first").await, b"first");
+    trial.set_fact("identity", b"one").await;
+    trial.set_fact("identity", b"two").await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.fact_or("secret", b"second").await, b"first");
+    assert_eq!(trial.fact_or("identity", b"other").await, b"two");
+}

@@ -1,0 +1,85 @@
+//! What the laws ask, answer and save.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode};
+
+use crate::{
+    Answer, AnswerBody, Ask, AttemptId, Checkpoint, Fingerprint, FingerprintForm, Key, Label,
+    RecordId, Recover, RequestFacts, Scope, Secret, Tenant,
+};
+
+/// How long the laws' claims live.
+pub const LEASE: Duration = Duration::from_secs(30);
+/// How long the laws' keys live.
+pub const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long an outcome is kept at least.
+pub const HOUR: Duration = Duration::from_secs(60 * 60);
+/// How near to a boundary the laws look; a clock that goes by itself stays well within it.
+pub const MARGIN: Duration = Duration::from_secs(10);
+
+/// A first ask for `key`, where dead claims may be resumed.
+pub fn ask(key: &str) -> Ask {
+    ask_of(&Tenant::named("header:x-tenant", "acme"), key)
+}
+
+/// A first ask for the `key` of a tenant.
+pub fn ask_of(tenant: &Tenant, key: &str) -> Ask {
+    let secret = Secret::from_bytes(&[7; Secret::LEN]);
+    let key = Key::parse(key.as_bytes()).expect("the laws' keys are valid");
+    Ask {
+        id: RecordId::derive(&secret, tenant, &Scope::Tenant, &key),
+        fingerprint: fingerprint("first body"),
+        attempt_id: AttemptId::random(),
+        lease: LEASE,
+        retention: RETENTION,
+        recover: Recover::Resume,
+        label: Label {
+            tenant: tenant.tag(&secret),
+            tenant_name: tenant.name().map(Into::into),
+            key,
+            route: "POST /charges".into(),
+        },
+    }
+}
+
+/// The same request, sent once more: a wish of its own.
+pub fn retry(ask: &Ask) -> Ask {
+    Ask { attempt_id: AttemptId::random(), ..ask.clone() }
+}
+
+/// Another request under the same key.
+pub fn mismatch(ask: &Ask) -> Ask {
+    Ask { fingerprint: fingerprint("another body"), ..retry(ask) }
+}
+
+fn fingerprint(body: &str) -> Fingerprint {
+    let facts = RequestFacts {
+        method: &Method::POST,
+        path: "/charges",
+        query: None,
+        content_type: None,
+        headers: &[],
+        body: body.as_bytes(),
+    };
+    Fingerprint::of(&facts, FingerprintForm::Raw, None)
+}
+
+/// An answer with this body.
+pub fn answer(body: impl Into<Bytes>) -> Answer {
+    Answer {
+        status: StatusCode::CREATED,
+        headers: HeaderMap::new(),
+        body: AnswerBody::Kept(body.into()),
+        trailers: HeaderMap::new(),
+    }
+}
+
+/// The recovery point of this name.
+pub fn checkpoint(recovery_point: &str) -> Checkpoint {
+    Checkpoint {
+        recovery_point: recovery_point.to_owned(),
+        data: Bytes::from(format!("{recovery_point}\0\u{ff}")),
+    }
+}

@@ -1,0 +1,104 @@
+//! Length-prefixed hashing, so that no two lists of fields give the same bytes; and the
+//! installation's [`Secret`].
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::{Digest, Sha256};
+
+/// The secret of an installation: record ids, tenants and fingerprints are keyed with it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret([u8; Secret::LEN]);
+
+impl Secret {
+    /// How many bytes a secret has.
+    pub const LEN: usize = 32;
+
+    /// A new, random secret.
+    pub fn random() -> Self {
+        let mut bytes = [0; Self::LEN];
+        bytes[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        bytes[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
+        // A version-4 UUID has six fixed bits; hashing leaves none to be seen.
+        Self(Sha256::digest(bytes).into())
+    }
+
+    /// The secret behind these bytes; anything but [`Secret::LEN`] of them is hashed down.
+    pub fn from_bytes(bytes: &[u8]) -> Self {
+        match bytes.try_into() {
+            Ok(exact) => Self(exact),
+            Err(_) => Self(Sha256::digest(bytes).into()),
+        }
+    }
+
+    /// The bytes, for the store that keeps them.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// A number that names this secret and gives nothing of it away.
+    pub fn id(&self) -> u32 {
+        let digest = self.tag("secret-id", &[]);
+        u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+    }
+
+    /// The HMAC of `fields` for `purpose`.
+    pub fn tag(&self, purpose: &str, fields: &[&[u8]]) -> [u8; 32] {
+        let mut digester = Digester::new(Some(self), purpose);
+        for field in fields {
+            digester.field(field);
+        }
+        digester.finish()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// SHA-256, or HMAC-SHA-256 under a secret, over fields that cannot run into each other.
+pub(crate) enum Digester {
+    Plain(Sha256),
+    Keyed(Box<Hmac<Sha256>>),
+}
+
+impl Digester {
+    pub(crate) fn new(secret: Option<&Secret>, purpose: &str) -> Self {
+        let mut digester = match secret {
+            None => Self::Plain(Sha256::new()),
+            Some(secret) => Self::Keyed(Box::new(
+                Hmac::new_from_slice(&secret.0).expect("HMAC takes a key of any length"),
+            )),
+        };
+        digester.field(b"selfsame");
+        digester.field(purpose.as_bytes());
+        digester
+    }
+
+    pub(crate) fn field(&mut self, bytes: &[u8]) {
+        self.update(&(bytes.len() as u64).to_be_bytes());
+        self.update(bytes);
+    }
+
+    /// A field that may be absent, which is not the same as empty.
+    pub(crate) fn optional(&mut self, bytes: Option<&[u8]>) {
+        self.update(&[u8::from(bytes.is_some())]);
+        self.field(bytes.unwrap_or_default());
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Plain(hash) => Digest::update(hash, bytes),
+            Self::Keyed(mac) => Mac::update(mac.as_mut(), bytes),
+        }
+    }
+
+    pub(crate) fn finish(self) -> [u8; 32] {
+        match self {
+            Self::Plain(hash) => hash.finalize().into(),
+            Self::Keyed(mac) => mac.finalize().into_bytes().into(),
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! [`Key`]: what a client sends to say "this is the same operation", parsed and bounded.
+
+use std::fmt;
+
+/// A client's idempotency key: 1 to 255 printable ASCII characters, compared byte by byte.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Key(Box<str>);
+
+/// Why a header value is not a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    /// There is nothing in it.
+    #[error("the key is empty")]
+    Empty,
+    /// It is longer than [`Key::LEN_MAX`].
+    #[error("the key has {len} characters, {max} are allowed", max = Key::LEN_MAX)]
+    TooLong {
+        /// How long it is.
+        len: usize,
+    },
+    /// It holds a byte that is not printable ASCII, or a space outside quotes.
+    #[error("the key's byte {at} is not printable ASCII (a space must stand inside quotes)")]
+    BadByte {
+        /// Where, counted from 0.
+        at: usize,
+    },
+    /// It begins with a quote and is not a Structured Field String.
+    #[error("the key begins with a quote but is not one quoted string (RFC 9651)")]
+    BadString,
+    /// It is bare where only quoted strings are taken.
+    #[error("the key must be a quoted string (RFC 9651)")]
+    NotQuoted,
+}
+
+impl Key {
+    /// The most characters a key may have.
+    pub const LEN_MAX: usize = 255;
+
+    /// Takes a quoted string (RFC 9651, parameters ignored) or a bare value: `"abc"` and `abc`
+    /// are the same key.
+    pub fn parse(raw: &[u8]) -> Result<Self, InvalidKey> {
+        match raw.first() {
+            None => Err(InvalidKey::Empty),
+            Some(b'"') => Self::parse_strict(raw),
+            Some(_) => Self::bounded(raw, |byte| byte.is_ascii_graphic()),
+        }
+    }
+
+    /// Takes a quoted string (RFC 9651, parameters ignored) and nothing else.
+    pub fn parse_strict(raw: &[u8]) -> Result<Self, InvalidKey> {
+        match raw.first() {
+            None => return Err(InvalidKey::Empty),
+            Some(b'"') => {}
+            Some(_) => return Err(InvalidKey::NotQuoted),
+        }
+        // Whoever sends a non-ASCII key wants to hear about that byte, not about quoting.
+        if let Some(at) = raw.iter().position(|&byte| !is_printable(byte)) {
+            return Err(InvalidKey::BadByte { at });
+        }
+        let item = sfv::Parser::new(raw)
+            .parse::<sfv::Item>()
+            .map_err(|_| InvalidKey::BadString)?;
+        let text = item.bare_item.as_string().ok_or(InvalidKey::BadString)?;
+        Self::bounded(text.as_str().as_bytes(), is_printable)
+    }
+
+    fn bounded(text: &[u8], allowed: impl Fn(u8) -> bool) -> Result<Self, InvalidKey> {
+        if text.is_empty() {
+            return Err(InvalidKey::Empty);
+        }
+        if let Some(at) = text.iter().position(|&byte| !allowed(byte)) {
+            return Err(InvalidKey::BadByte { at });
+        }
+        if text.len() > Self::LEN_MAX {
+            return Err(InvalidKey::TooLong { len: text.len() });
+        }
+        let text = std::str::from_utf8(text).expect("printable ASCII is UTF-8");
+        Ok(Self(text.into()))
+    }
+
+    /// The key a store kept, if it is one.
+    pub fn from_stored(text: &str) -> Option<Self> {
+        Self::bounded(text.as_bytes(), is_printable).ok()
+    }
+
+    /// The key's characters, unquoted.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+fn is_printable(byte: u8) -> bool {
+    byte == b' ' || byte.is_ascii_graphic()
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A key may be personal data: a stray `{:?}` must not log it.
+        write!(f, "Key({} characters)", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(raw: &[u8]) -> Result<String, InvalidKey> {
+        Key::parse(raw).map(|key| key.as_str().to_owned())
+    }
+
+    #[test]
+    fn quoted_and_bare_are_the_same_key() {
+        assert_eq!(Key::parse(b"\"abc\""), Key::parse(b"abc"));
+        assert_eq!(text(b"\"a b\\\"c\\\\\";v=1").as_deref(), Ok("a b\"c\\"));
+    }
+
+    #[test]
+    fn what_real_clients_send_is_valid() {
+        for raw in ["stripe-node-retry-6f9c", "1731650000_a1B2c3", "a:b/c=", "~!{}"] {
+            assert_eq!(text(raw.as_bytes()).as_deref(), Ok(raw));
+        }
+    }
+
+    #[test]
+    fn the_length_is_that_of_the_unquoted_text() {
+        let longest = "k".repeat(Key::LEN_MAX);
+        assert_eq!(text(longest.as_bytes()), Ok(longest.clone()));
+        assert_eq!(text(format!("\"{longest}\"").as_bytes()), Ok(longest.clone()));
+        let over = format!("{longest}k");
+        assert_eq!(text(over.as_bytes()), Err(InvalidKey::TooLong { len: 256 }));
+    }
+
+    #[test]
+    fn bad_values_say_what_is_wrong() {
+        use InvalidKey::*;
+        let table: [(&[u8], InvalidKey); 10] = [
+            (b"", Empty),
+            (b"\"\"", Empty),
+            (b"a b", BadByte { at: 1 }),
+            (b"ab\x07", BadByte { at: 2 }),
+            (b"caf\xc3\xa9", BadByte { at: 3 }),
+            (b"\"caf\xc3\xa9\"", BadByte { at: 4 }),
+            (b"\"abc", BadString),
+            (b"\"abc\" def", BadString),
+            (b"\"a\", \"b\"", BadString),
+            (b"\"a\\n\"", BadString),
+        ];
+        for (raw, expected) in table {
+            assert_eq!(text(raw), Err(expected), "{}", raw.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn strict_takes_only_quoted_strings() {
+        assert_eq!(Key::parse_strict(b"abc"), Err(InvalidKey::NotQuoted));
+        assert_eq!(Key::parse_strict(b"\"abc\""), Key::parse(b"abc"));
+    }
+
+    #[test]
+    fn debug_does_not_print_the_key() {
+        let key = Key::parse(b"alice@example.com").expect("valid");
+        assert!(!format!("{key:?}").contains("alice"));
+    }
+}

@@ -1,0 +1,85 @@
+//! [`Lease`], [`Fence`] and [`Fenced`]: the right to run, and the proof that it is still ours.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::RecordId;
+
+/// A number that grows with each claim of a record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(u64);
+
+impl Fence {
+    /// The fence of a record's first claim.
+    pub const FIRST: Self = Self(1);
+
+    /// The fence a store kept.
+    pub fn from_number(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// The number a store keeps.
+    pub fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The fence of the claim after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// Random, one per claim. A reaped record's fence begins again at 1; its attempt id does not
+/// come back, so the late owner of a reaped record still loses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AttemptId([u8; AttemptId::LEN]);
+
+impl AttemptId {
+    /// How many bytes an attempt id has.
+    pub const LEN: usize = 16;
+
+    /// A new attempt id.
+    pub fn random() -> Self {
+        Self(*uuid::Uuid::new_v4().as_bytes())
+    }
+
+    /// The attempt id a store kept.
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes a store keeps.
+    pub fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x}{:02x}{:02x}…", self.0[0], self.0[1], self.0[2])
+    }
+}
+
+/// The right to run, for a time. Every write after the claim shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lease {
+    /// The record it is for.
+    pub id: RecordId,
+    /// The fence of this claim.
+    pub fence: Fence,
+    /// The attempt id of this claim.
+    pub attempt_id: AttemptId,
+    /// How long it lives without renewal.
+    pub length: Duration,
+}
+
+/// Whether a write under a [`Lease`] was made.
+#[must_use = "a lost lease means that another claim decides now"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fenced {
+    /// The lease was good and the write is durable.
+    Applied,
+    /// Another claim, or nobody, holds the record now; nothing was changed.
+    Lost,
+}

@@ -1,0 +1,44 @@
+//! The nouns of Selfsame, in the order of a request's life, and the laws a store obeys.
+//!
+//! A client sends a [`Key`]; it belongs to a [`Tenant`] within a [`Scope`], which together give
+//! the [`RecordId`]. The [`Fingerprint`] says which request the key stands for. A [`Store`]
+//! grants the right to run as a [`Lease`], wrapped in a [`Claim`] that knows whether the work
+//! has begun, and keeps the [`Record`] from which every retry is answered.
+//!
+//! Nothing here reads a clock, opens a socket or starts a task: time comes from the store.
+
+mod answer;
+mod canonical_json;
+mod claim;
+mod clock;
+mod decide;
+mod digest;
+mod error;
+mod fingerprint;
+pub mod headers;
+mod key;
+mod lease;
+mod problem;
+mod record;
+mod scope;
+mod store;
+pub mod wire;
+
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
+pub use answer::{Answer, AnswerBody, Checkpoint};
+pub use claim::{Claim, Releaser, Started, Unstarted};
+pub use clock::{Clock, Timestamp};
+pub use decide::{Decision, Start, claim, decide};
+pub use digest::Secret;
+pub use error::{StoreError, StoreErrorKind};
+pub use fingerprint::{Fingerprint, FingerprintForm, RequestFacts};
+pub use key::{InvalidKey, Key};
+pub use lease::{AttemptId, Fence, Fenced, Lease};
+pub use problem::{Problem, ProblemDetails};
+pub use record::{Label, Record, Recover, Release, Resolution, Resolved, State};
+pub use scope::{RecordId, Scope, Tenant, TenantTag};
+pub use store::{
+    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Store, Sweep, Swept,
+};

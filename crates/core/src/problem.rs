@@ -1,0 +1,160 @@
+//! [`Problem`]: every refusal, as `application/problem+json` (RFC 9457).
+
+use http::StatusCode;
+use serde_json::{Map, Value};
+
+/// A refusal by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Problem {
+    /// The route requires a key.
+    MissingKey,
+    /// The key cannot be read.
+    InvalidKey,
+    /// Nothing says whose key it is.
+    MissingTenant,
+    /// The key stands for another request.
+    KeyReused,
+    /// Somebody runs.
+    InProgress,
+    /// Whether the work was done is unknown.
+    OutcomeUnknown,
+    /// The work is done, its answer was too large to keep.
+    ResponseNotKept,
+    /// The key was used long ago.
+    KeyExpired,
+    /// The request's body is too large to be protected.
+    BodyTooLarge,
+    /// The request's body ended before it was whole.
+    BodyIncomplete,
+    /// Nothing was sent to the upstream.
+    UpstreamUnreachable,
+    /// Sent, but the answer was lost.
+    UpstreamFailed {
+        /// Whether the key waits for a person now.
+        held: bool,
+    },
+    /// The store cannot be asked.
+    StoreUnavailable,
+    /// What is stored under this key cannot be trusted.
+    RecordDamaged,
+    /// The work goes on; its answer is there for a retry.
+    UpstreamTimeout,
+}
+
+impl Problem {
+    /// The name in `type`, logs and docs.
+    pub fn slug(self) -> &'static str {
+        match self {
+            Self::MissingKey => "missing-key",
+            Self::InvalidKey => "invalid-key",
+            Self::MissingTenant => "missing-tenant",
+            Self::KeyReused => "key-reused",
+            Self::InProgress => "in-progress",
+            Self::OutcomeUnknown => "outcome-unknown",
+            Self::ResponseNotKept => "response-not-kept",
+            Self::KeyExpired => "key-expired",
+            Self::BodyTooLarge => "body-too-large",
+            Self::BodyIncomplete => "body-incomplete",
+            Self::UpstreamUnreachable => "upstream-unreachable",
+            Self::UpstreamFailed { .. } => "upstream-failed",
+            Self::StoreUnavailable => "store-unavailable",
+            Self::RecordDamaged => "record-damaged",
+            Self::UpstreamTimeout => "upstream-timeout",
+        }
+    }
+
+    /// The status it is answered with.
+    pub fn status(self) -> StatusCode {
+        match self {
+            Self::MissingKey | Self::InvalidKey | Self::BodyIncomplete => StatusCode::BAD_REQUEST,
+            Self::MissingTenant => StatusCode::UNAUTHORIZED,
+            Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::InProgress | Self::OutcomeUnknown | Self::ResponseNotKept => StatusCode::CONFLICT,
+            Self::KeyExpired => StatusCode::GONE,
+            Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::UpstreamUnreachable | Self::UpstreamFailed { .. } => StatusCode::BAD_GATEWAY,
+            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::RecordDamaged => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
+        }
+    }
+
+    /// One line for people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::MissingKey => "This request needs an idempotency key",
+            Self::InvalidKey => "The idempotency key cannot be read",
+            Self::MissingTenant => "Nothing says whose idempotency key this is",
+            Self::KeyReused => "This key was used for another request",
+            Self::InProgress => "A request with this key is in progress",
+            Self::OutcomeUnknown => "Whether this request was carried out is unknown",
+            Self::ResponseNotKept => "This request was carried out; its answer was not kept",
+            Self::KeyExpired => "This key was used and has expired",
+            Self::BodyTooLarge => "The request body is too large",
+            Self::BodyIncomplete => "The request body did not arrive whole; nothing was sent",
+            Self::UpstreamUnreachable => "The service could not be reached; nothing was sent",
+            Self::UpstreamFailed { .. } => "The request was sent, and its answer was lost",
+            Self::StoreUnavailable => "Requests cannot be protected now; nothing was sent",
+            Self::RecordDamaged => "What is stored under this key is damaged; nothing was sent",
+            Self::UpstreamTimeout => "The service takes longer than this answer can wait",
+        }
+    }
+
+    /// Whether sending the same request again can help.
+    pub fn is_retryable(self) -> bool {
+        match self {
+            Self::InProgress
+            | Self::UpstreamUnreachable
+            | Self::StoreUnavailable
+            | Self::UpstreamTimeout => true,
+            Self::UpstreamFailed { held } => !held,
+            _ => false,
+        }
+    }
+}
+
+/// A refusal with what is particular to this request.
+#[derive(Debug, Clone)]
+pub struct ProblemDetails {
+    /// Which refusal.
+    pub problem: Problem,
+    /// What was wrong and what to do, without anything of the request or an answer in it.
+    pub detail: String,
+    /// Members of its own.
+    pub members: Map<String, Value>,
+}
+
+impl ProblemDetails {
+    /// Where the rules are told, relative to the service's address.
+    pub const CONTRACT_PAGE: &str = "/.well-known/idempotency";
+
+    /// A refusal with this detail.
+    pub fn new(problem: Problem, detail: impl Into<String>) -> Self {
+        Self { problem, detail: detail.into(), members: Map::new() }
+    }
+
+    /// The same refusal with a member more.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.into(), value.into());
+        self
+    }
+
+    /// What `type` says.
+    pub fn type_uri(&self) -> String {
+        format!("{}#{}", Self::CONTRACT_PAGE, self.problem.slug())
+    }
+
+    /// The JSON body, with an `instance` that is this answer's own.
+    pub fn to_json(&self) -> Vec<u8> {
+        let mut body = Map::new();
+        body.insert("type".into(), self.type_uri().into());
+        body.insert("title".into(), self.problem.title().into());
+        body.insert("status".into(), self.problem.status().as_u16().into());
+        body.insert("detail".into(), self.detail.clone().into());
+        body.insert("instance".into(), uuid::Uuid::new_v4().urn().to_string().into());
+        body.insert("retryable".into(), self.problem.is_retryable().into());
+        body.extend(self.members.clone());
+        serde_json::to_vec(&body).expect("a map of plain values is JSON")
+    }
+}

@@ -1,0 +1,291 @@
+//! [`Record`] and its states: what is known of a key, and how each write changes it.
+//!
+//! The changes are pure. A store that can read, change and write a record in one atomic step
+//! uses them as they are; a store with a language of its own says the same in that language,
+//! and the conformance suite compares.
+
+use std::time::Duration;
+
+use crate::{
+    Answer, Ask, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId,
+    TenantTag, Timestamp,
+};
+
+/// An outcome is kept at least this long, or for the retention where that is shorter.
+const KEPT_AFTER_OUTCOME: Duration = Duration::from_secs(60 * 60);
+
+/// What is known of a key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its identity.
+    pub id: RecordId,
+    /// The request it stands for.
+    pub fingerprint: Fingerprint,
+    /// Where its work stands.
+    pub state: State,
+    /// The fence of the last claim.
+    pub fence: Fence,
+    /// How many runs may have been sent.
+    pub attempt: u32,
+    /// The attempt id of the last claim.
+    pub attempt_id: AttemptId,
+    /// What a run that ended without an outcome leads to.
+    pub recover: Recover,
+    /// The last recovery point.
+    pub checkpoint: Option<Checkpoint>,
+    /// When the key was first used.
+    pub created_at: Timestamp,
+    /// When the key may be new again; no live lease and no hold ends by it.
+    pub expires_at: Timestamp,
+    /// How long a key lives from its first use.
+    pub retention: Duration,
+    /// What people see.
+    pub label: Label,
+}
+
+/// Where a record's work stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum State {
+    /// Somebody runs, or ran and was not heard of again.
+    Claimed {
+        /// When the claim is dead unless renewed.
+        lease_until: Timestamp,
+    },
+    /// The work is done; this is its answer.
+    Completed {
+        /// When it was recorded.
+        at: Timestamp,
+        /// What every retry gets.
+        answer: Answer,
+    },
+    /// The last run ended in a way that allows another.
+    Failed,
+    /// Whether the work was done is unknown; a person decides.
+    Held {
+        /// Since when.
+        since: Timestamp,
+    },
+    /// The key was used, its answer is gone, and it must not run again.
+    Tombstone,
+}
+
+/// What a run that ended without an outcome leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Recover {
+    /// The next retry runs again, from the last recovery point.
+    Resume,
+    /// Nothing runs again until a person resolves the key.
+    Hold,
+    /// Resume where a recovery point was saved under this key, else hold.
+    Auto,
+}
+
+/// Who and what a record is about, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// The tenant's tag.
+    pub tenant: TenantTag,
+    /// The tenant's name, where it is not a credential.
+    pub tenant_name: Option<Box<str>>,
+    /// The key as the client sent it.
+    pub key: Key,
+    /// The route that took it.
+    pub route: Box<str>,
+}
+
+/// How a claim ends that has no answer to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// The work provably never began: the attempt does not count.
+    NeverRan,
+    /// The work ended in a way that allows another run.
+    Retry,
+    /// As `Retry`, and if this was the first attempt no record stays at all.
+    Forget,
+    /// The work is over and nobody knows how far it came.
+    Crashed,
+    /// Nothing was heard of the work, which may still be going on: where it may run again, it
+    /// does so only after the lease.
+    Unheard,
+    /// A person decides, whatever `recover` says.
+    Hold,
+}
+
+/// What a person decides about a held key.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Resolution {
+    /// The work was not done: the next retry runs.
+    Free,
+    /// The work was done: this is its answer.
+    Complete(Answer),
+}
+
+/// What came of a [`Resolution`].
+#[must_use = "only a held key can be resolved"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Resolved {
+    /// It is so now.
+    Done,
+    /// The record is not held, or no longer as it was seen; nothing was changed.
+    NotHeld,
+    /// There is no such record.
+    Missing,
+}
+
+impl Record {
+    /// The record of a key's first claim.
+    pub fn first(ask: &Ask, now: Timestamp) -> Self {
+        Self {
+            id: ask.id,
+            fingerprint: ask.fingerprint,
+            state: State::Claimed { lease_until: now + ask.lease },
+            fence: Fence::FIRST,
+            attempt: 1,
+            attempt_id: ask.attempt_id,
+            recover: ask.recover,
+            checkpoint: None,
+            created_at: now,
+            expires_at: now + ask.retention,
+            retention: ask.retention,
+            label: ask.label.clone(),
+        }
+    }
+
+    /// The record after another claim of it: the fence grows, the recovery point stays.
+    #[must_use]
+    pub fn claimed_again(&self, ask: &Ask, now: Timestamp) -> Self {
+        Self {
+            state: State::Claimed { lease_until: now + ask.lease },
+            fence: self.fence.next(),
+            attempt: self.attempt.saturating_add(1),
+            attempt_id: ask.attempt_id,
+            recover: ask.recover,
+            ..self.clone()
+        }
+    }
+
+    /// Whether a claim of it is alive.
+    pub fn is_leased(&self, now: Timestamp) -> bool {
+        matches!(self.state, State::Claimed { lease_until } if now < lease_until)
+    }
+
+    /// Whether a run without an outcome may be followed by another.
+    pub fn is_resumable(&self) -> bool {
+        match self.recover {
+            Recover::Resume => true,
+            Recover::Hold => false,
+            Recover::Auto => self.checkpoint.is_some(),
+        }
+    }
+
+    /// Whether it waits for a person: held, or a dead claim that nothing may resume.
+    pub fn is_held(&self, now: Timestamp) -> bool {
+        match self.state {
+            State::Held { .. } => true,
+            State::Claimed { .. } => !self.is_leased(now) && !self.is_resumable(),
+            _ => false,
+        }
+    }
+
+    /// Whether the key is new again. A live lease and a hold outlast the retention.
+    pub fn is_expired(&self, now: Timestamp) -> bool {
+        now >= self.expires_at && !self.is_leased(now) && !self.is_held(now)
+    }
+
+    /// Whether `lease` is the record's last claim.
+    pub fn is_claimed_by(&self, lease: &Lease) -> bool {
+        self.fence == lease.fence && self.attempt_id == lease.attempt_id
+    }
+
+    /// The lease lives on from now.
+    pub fn renew(&mut self, lease: &Lease, now: Timestamp) -> Fenced {
+        self.change(lease, |record| {
+            record.state = State::Claimed { lease_until: now + lease.length };
+        })
+    }
+
+    /// A phase is finished.
+    pub fn checkpoint(&mut self, lease: &Lease, checkpoint: Checkpoint) -> Fenced {
+        self.change(lease, |record| record.checkpoint = Some(checkpoint))
+    }
+
+    /// The work is done. Saying so twice changes nothing and is no error: the first
+    /// acknowledgement may have been lost.
+    pub fn complete(&mut self, lease: &Lease, answer: Answer, now: Timestamp) -> Fenced {
+        if self.is_claimed_by(lease) && matches!(self.state, State::Completed { .. }) {
+            return Fenced::Applied;
+        }
+        self.change(lease, |record| record.finish(answer, now))
+    }
+
+    /// The claim ends without an answer to keep.
+    pub fn release(&mut self, lease: &Lease, release: Release, now: Timestamp) -> Fenced {
+        self.change(lease, |record| {
+            let held = State::Held { since: now };
+            match release {
+                Release::NeverRan => {
+                    record.attempt = record.attempt.saturating_sub(1);
+                    record.state = State::Failed;
+                }
+                Release::Retry | Release::Forget => record.state = State::Failed,
+                Release::Crashed if record.is_resumable() => record.state = State::Failed,
+                Release::Unheard if record.is_resumable() => {}
+                Release::Crashed | Release::Unheard | Release::Hold => record.state = held,
+            }
+        })
+    }
+
+    /// Whether a `release` by `lease` takes the record away instead of changing it.
+    pub fn is_forgotten_by(&self, lease: &Lease, release: Release) -> bool {
+        let first = self.attempt == 1 && self.checkpoint.is_none();
+        release == Release::Forget && first && self.is_owned_by(lease)
+    }
+
+    /// A dead claim that nothing may resume becomes held, for all to see.
+    pub fn settle(&mut self, now: Timestamp) {
+        if matches!(self.state, State::Claimed { .. }) && self.is_held(now) {
+            self.state = State::Held { since: now };
+        }
+    }
+
+    /// A person's decision about a held key, as seen at `fence`. The fence grows, so whoever
+    /// ran before can change nothing any more.
+    pub fn resolve(&mut self, fence: Fence, resolution: Resolution, now: Timestamp) -> Resolved {
+        if self.fence != fence || !self.is_held(now) {
+            return Resolved::NotHeld;
+        }
+        self.fence = self.fence.next();
+        match resolution {
+            Resolution::Free => {
+                self.state = State::Failed;
+                self.keep_after_outcome(now);
+            }
+            Resolution::Complete(answer) => self.finish(answer, now),
+        }
+        Resolved::Done
+    }
+
+    /// Its own claim may still speak while claimed, and while held: a late answer is the truth.
+    fn is_owned_by(&self, lease: &Lease) -> bool {
+        let open = matches!(self.state, State::Claimed { .. } | State::Held { .. });
+        open && self.is_claimed_by(lease)
+    }
+
+    fn change(&mut self, lease: &Lease, change: impl FnOnce(&mut Self)) -> Fenced {
+        if !self.is_owned_by(lease) {
+            return Fenced::Lost;
+        }
+        change(self);
+        Fenced::Applied
+    }
+
+    fn finish(&mut self, answer: Answer, now: Timestamp) {
+        self.state = State::Completed { at: now, answer };
+        self.keep_after_outcome(now);
+    }
+
+    fn keep_after_outcome(&mut self, now: Timestamp) {
+        let kept_until = now + self.retention.min(KEPT_AFTER_OUTCOME);
+        self.expires_at = self.expires_at.max(kept_until);
+    }
+}

@@ -1,0 +1,182 @@
+//! [`Tenant`], [`Scope`] and [`RecordId`]: whose key it is, and where it counts.
+
+use std::fmt;
+
+use crate::{Key, Secret};
+
+/// Whose key it is. Keys of different tenants never meet.
+#[derive(Clone)]
+pub struct Tenant {
+    source: Box<str>,
+    value: Box<[u8]>,
+    name: Option<Box<str>>,
+}
+
+impl Tenant {
+    /// The tenant that all callers without a credential share.
+    pub fn anonymous() -> Self {
+        Self::named("anonymous", "anonymous")
+    }
+
+    /// A tenant known by something secret that came from `source`: only its HMAC is kept.
+    pub fn credential(source: &str, credential: &[u8]) -> Self {
+        Self { source: source.into(), value: credential.into(), name: None }
+    }
+
+    /// A tenant whose name, from `source`, may be kept and shown.
+    pub fn named(source: &str, name: &str) -> Self {
+        Self { source: source.into(), value: name.as_bytes().into(), name: Some(name.into()) }
+    }
+
+    /// The name people see, where there is one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// What stands for this tenant in the store.
+    pub fn tag(&self, secret: &Secret) -> TenantTag {
+        let digest = secret.tag("tenant", &[self.source.as_bytes(), &self.value]);
+        let mut tag = [0; TenantTag::LEN];
+        tag.copy_from_slice(&digest[..TenantTag::LEN]);
+        TenantTag(tag)
+    }
+}
+
+impl fmt::Debug for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The value may be a credential: only its source is told.
+        write!(f, "Tenant({})", self.source)
+    }
+}
+
+/// A tenant as the store keeps it: an HMAC under the installation's secret.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TenantTag(pub(crate) [u8; TenantTag::LEN]);
+
+impl TenantTag {
+    /// How many bytes a tag has.
+    pub const LEN: usize = 16;
+
+    /// The tag a store kept.
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes a store keeps.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for TenantTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TenantTag({})", hex(&self.0))
+    }
+}
+
+/// Where a key counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// One key space for the tenant: using a key on another endpoint is an error.
+    Tenant,
+    /// A key space for each method and route of the tenant.
+    Endpoint {
+        /// The request's method.
+        method: http::Method,
+        /// The route as written in the configuration.
+        route: String,
+    },
+}
+
+/// The identity of a record: a keyed hash of tenant, scope and key. All that a store sees.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId([u8; RecordId::LEN]);
+
+impl RecordId {
+    /// How many bytes an id has.
+    pub const LEN: usize = 32;
+
+    /// The id of `key`, as used by `tenant` within `scope`.
+    pub fn derive(secret: &Secret, tenant: &Tenant, scope: &Scope, key: &Key) -> Self {
+        let tenant = tenant.tag(secret);
+        let key = key.as_str().as_bytes();
+        Self(match scope {
+            Scope::Tenant => secret.tag("record/tenant", &[&tenant.0, key]),
+            Scope::Endpoint { method, route } => secret.tag(
+                "record/endpoint",
+                &[&tenant.0, method.as_str().as_bytes(), route.as_bytes(), key],
+            ),
+        })
+    }
+
+    /// The id a store kept.
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes a store keeps.
+    pub fn as_bytes(&self) -> &[u8; Self::LEN] {
+        &self.0
+    }
+
+    /// The first characters, as logs show them and `keys show` takes them.
+    pub fn short(&self) -> String {
+        hex(&self.0[..6])
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
+    }
+}
+
+impl fmt::Debug for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecordId({})", self.short())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(tenant: &Tenant, scope: &Scope, key: &str) -> RecordId {
+        let secret = Secret::from_bytes(&[7; Secret::LEN]);
+        RecordId::derive(&secret, tenant, scope, &Key::parse(key.as_bytes()).expect("valid"))
+    }
+
+    #[test]
+    fn separators_cannot_move_between_tenant_and_key() {
+        let left = id(&Tenant::named("header:x", "a:b"), &Scope::Tenant, "c");
+        let right = id(&Tenant::named("header:x", "a"), &Scope::Tenant, "b:c");
+        assert_ne!(left, right);
+    }
+
+    #[test]
+    fn a_name_from_another_source_is_another_tenant() {
+        let header = id(&Tenant::named("header:x", "acme"), &Scope::Tenant, "k");
+        let cookie = id(&Tenant::credential("cookie:x", b"acme"), &Scope::Tenant, "k");
+        assert_ne!(header, cookie);
+        assert_ne!(header, id(&Tenant::anonymous(), &Scope::Tenant, "k"));
+    }
+
+    #[test]
+    fn endpoints_have_key_spaces_of_their_own() {
+        let tenant = Tenant::anonymous();
+        let scope = |route: &str| Scope::Endpoint { method: http::Method::POST, route: route.into() };
+        assert_ne!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/b"), "k"));
+        assert_ne!(id(&tenant, &scope("/a"), "k"), id(&tenant, &Scope::Tenant, "k"));
+        assert_eq!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/a"), "k"));
+    }
+
+    #[test]
+    fn debug_does_not_print_a_credential() {
+        let tenant = Tenant::credential("authorization", b"Bearer sk_live_1");
+        assert!(!format!("{tenant:?}").contains("sk_live"));
+    }
+}

@@ -1,0 +1,178 @@
+//! The traits of a store: [`Store`] on the hot path, [`Sweep`] to clean, [`Inspect`] to look and
+//! resolve, [`Facts`] for what an installation agrees on.
+//!
+//! Each call is atomic by itself: one lock, one transaction, one script. There are no default
+//! bodies, because a correctness method that a store forgot must not compile.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::{
+    Answer, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record, RecordId,
+    Recover, Release, Resolution, Resolved, StoreError, Timestamp,
+};
+
+/// A wish to run.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The record to claim.
+    pub id: RecordId,
+    /// The request that wishes to run.
+    pub fingerprint: Fingerprint,
+    /// Random, the same when the same wish is asked again.
+    pub attempt_id: AttemptId,
+    /// How long the claim lives without renewal.
+    pub lease: Duration,
+    /// How long a key lives from its first use.
+    pub retention: Duration,
+    /// What a run that ends without an outcome leads to.
+    pub recover: Recover,
+    /// What people see.
+    pub label: Label,
+}
+
+/// What a claim came to.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Claimed {
+    /// The caller runs, and nobody else.
+    Run(Grant),
+    /// The work is done: this is its answer.
+    Replay(Answer),
+    /// Somebody runs.
+    Busy {
+        /// How long that claim lives unless renewed.
+        lease_left: Duration,
+    },
+    /// The key stands for another request.
+    Reused,
+    /// Whether the work was done is unknown; a person decides.
+    Held {
+        /// Whether this very claim found the lease over.
+        newly: bool,
+    },
+    /// The key was used, and its answer is gone.
+    Expired,
+}
+
+/// The right to run, with where to go on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    /// What every write from now on shows.
+    pub lease: Lease,
+    /// Which run this is, counted from 1.
+    pub attempt: u32,
+    /// Where an earlier run stopped.
+    pub checkpoint: Option<Checkpoint>,
+    /// Whether a claim before this one died without an outcome.
+    pub took_over: bool,
+}
+
+/// The hot path.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The word for this kind of store in metrics, such as `memory` or `file`.
+    fn name(&self) -> &'static str;
+
+    /// Asks to run. Exactly one of many rivals gets [`Claimed::Run`]; the fingerprint is
+    /// compared in the same step. Asking again with the same attempt id finds one's own claim.
+    /// A replay locks and writes nothing.
+    async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError>;
+
+    /// Makes the lease live on from now.
+    async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError>;
+
+    /// Saves where a later attempt goes on.
+    async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint)
+    -> Result<Fenced, StoreError>;
+
+    /// Records the answer. Durable when this returns.
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError>;
+
+    /// Ends the claim without an answer to keep.
+    async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError>;
+
+    /// Reads an unexpired record. Never used to decide that a key is free.
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
+}
+
+/// Cleaning, in the background.
+#[async_trait]
+pub trait Sweep: Send + Sync + 'static {
+    /// Takes away what expired and holds what died, looking at no more than `most` records.
+    /// Called again, it goes on where it stopped. Never touches a live or held record.
+    async fn sweep(&self, most: usize) -> Result<Swept, StoreError>;
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Swept {
+    /// How many expired records are gone.
+    pub removed: usize,
+    /// How many dead claims became held.
+    pub held: usize,
+    /// Whether the sweep came to the end of the store, and begins anew next time.
+    pub finished: bool,
+}
+
+/// Looking and resolving, for people.
+#[async_trait]
+pub trait Inspect: Send + Sync + 'static {
+    /// Unexpired records that match, no more than `most`.
+    async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// Decides about a held record as it was seen at `fence`.
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        fence: Fence,
+        resolution: &Resolution,
+    ) -> Result<Resolved, StoreError>;
+
+    /// How many records there are in each state.
+    async fn count(&self) -> Result<Count, StoreError>;
+
+    /// The time by the clock that decides here.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+}
+
+/// What a person looks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Find {
+    /// Records of this key, of whichever tenant.
+    Key(String),
+    /// Records whose id, in hexadecimal, begins so.
+    IdPrefix(String),
+    /// Records that wait for a person.
+    Held,
+}
+
+/// How many records there are in each state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// Somebody runs.
+    pub claimed: u64,
+    /// The answer is kept.
+    pub completed: u64,
+    /// May run again.
+    pub failed: u64,
+    /// Waits for a person.
+    pub held: u64,
+    /// Used, and its answer gone.
+    pub tombstone: u64,
+}
+
+/// Small values that all nodes of an installation share, such as its secret.
+#[async_trait]
+pub trait Facts: Send + Sync + 'static {
+    /// The value under `name`; `value` is put there first if there is none.
+    async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError>;
+
+    /// Puts `value` under `name`, whatever was there.
+    async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError>;
+}
+
+/// A store with all its sides.
+pub trait FullStore: Store + Sweep + Inspect + Facts {}
+
+impl<S: Store + Sweep + Inspect + Facts> FullStore for S {}

@@ -1,0 +1,443 @@
+//! Records as bytes: versioned, checksummed, and read back whole or not at all.
+//!
+//! A frame is `"SS"`, version, kind, fields, CRC-32 (little endian) of all before it. A field is
+//! a tag, a length (u32, little endian) and its bytes; numbers are big endian. Golden files hold
+//! each version's bytes, so that a build that can no longer read old ones does not pass.
+//! A frame that is not understood is an error, never an empty record: whoever cannot read what
+//! was done must not do it again.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+
+use crate::{
+    Answer, AnswerBody, AttemptId, Checkpoint, Fence, Fingerprint, Key, Label, Lease, Record,
+    RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+};
+
+/// The version this build writes.
+pub const VERSION: u8 = 1;
+
+const MAGIC: &[u8; 2] = b"SS";
+const HEAD_LEN: usize = 4;
+const SUM_LEN: usize = 4;
+
+/// Why bytes are not a frame of ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Too short, or not ours at all.
+    #[error("not a frame")]
+    NotAFrame,
+    /// Its checksum does not fit: some bit changed since it was written.
+    #[error("the checksum does not fit")]
+    Checksum,
+    /// Written by a version this build does not know.
+    #[error("written in format {found}, this build reads format {VERSION}")]
+    Version {
+        /// The version found.
+        found: u8,
+    },
+    /// A frame of another kind, or about another record.
+    #[error("the frame is about something else")]
+    Misplaced,
+    /// A field is missing, unknown or out of range.
+    #[error("field {tag} is missing, unknown or out of range")]
+    Field {
+        /// Its tag.
+        tag: u8,
+    },
+}
+
+impl From<WireError> for StoreError {
+    fn from(error: WireError) -> Self {
+        Self::new(StoreErrorKind::Damaged, "a stored record is damaged").caused_by(error)
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Record = 1,
+    Answer = 2,
+    Checkpoint = 3,
+    Landing = 4,
+}
+
+mod tag {
+    pub(super) const ID: u8 = 1;
+    pub(super) const FINGERPRINT: u8 = 2;
+    pub(super) const STATE: u8 = 3;
+    pub(super) const STATE_AT: u8 = 4;
+    pub(super) const FENCE: u8 = 5;
+    pub(super) const ATTEMPT: u8 = 6;
+    pub(super) const ATTEMPT_ID: u8 = 7;
+    pub(super) const RECOVER: u8 = 8;
+    pub(super) const CREATED_AT: u8 = 9;
+    pub(super) const EXPIRES_AT: u8 = 10;
+    pub(super) const RETENTION: u8 = 11;
+    pub(super) const TENANT: u8 = 12;
+    pub(super) const TENANT_NAME: u8 = 13;
+    pub(super) const KEY: u8 = 14;
+    pub(super) const ROUTE: u8 = 15;
+    pub(super) const RECOVERY_POINT: u8 = 16;
+    pub(super) const DATA: u8 = 17;
+    pub(super) const ANSWER: u8 = 18;
+    pub(super) const CHECKPOINT: u8 = 19;
+    pub(super) const STATUS: u8 = 20;
+    pub(super) const HEADER: u8 = 21;
+    pub(super) const BODY: u8 = 22;
+    pub(super) const TRAILER: u8 = 23;
+    pub(super) const LEASE: u8 = 24;
+}
+
+/// A record, whole.
+pub fn encode_record(record: &Record) -> Vec<u8> {
+    let mut writer = head(record);
+    if let State::Completed { answer, .. } = &record.state {
+        writer.field(tag::ANSWER, &encode_answer(&record.id, answer));
+    }
+    if let Some(checkpoint) = &record.checkpoint {
+        writer.field(tag::CHECKPOINT, &encode_checkpoint(&record.id, checkpoint));
+    }
+    writer.finish()
+}
+
+/// The checksum of a record without its answer and its checkpoint, for stores that keep it in
+/// columns and those apart.
+pub fn head_checksum(record: &Record) -> u32 {
+    crc32fast::hash(&head(record).bytes)
+}
+
+/// Reads what [`encode_record`] wrote.
+pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Record)?;
+    let id = RecordId::from_bytes(fields.array(tag::ID)?);
+    let fingerprint = Fingerprint::from_bytes(fields.array(tag::FINGERPRINT)?);
+    let state_code = fields.u8(tag::STATE)?;
+    let at = fields.timestamp(tag::STATE_AT)?;
+    let fence = Fence::from_number(fields.u64(tag::FENCE)?);
+    let attempt = fields.u32(tag::ATTEMPT)?;
+    let attempt_id = AttemptId::from_bytes(fields.array(tag::ATTEMPT_ID)?);
+    let recover = fields.u8(tag::RECOVER)?;
+    let recover = recover_from_code(recover).ok_or(WireError::Field { tag: tag::RECOVER })?;
+    let created_at = fields.timestamp(tag::CREATED_AT)?;
+    let expires_at = fields.timestamp(tag::EXPIRES_AT)?;
+    let retention = Duration::from_millis(fields.u64(tag::RETENTION)?);
+    let label = Label {
+        tenant: TenantTag::from_bytes(fields.array(tag::TENANT)?),
+        tenant_name: fields.optional_text(tag::TENANT_NAME)?.map(Into::into),
+        key: fields.key()?,
+        route: fields.text(tag::ROUTE)?.into(),
+    };
+    let answer = match fields.optional(tag::ANSWER) {
+        Some(frame) => Some(decode_answer(&id, frame)?),
+        None => None,
+    };
+    let checkpoint = match fields.optional(tag::CHECKPOINT) {
+        Some(frame) => Some(decode_checkpoint(&id, frame)?),
+        None => None,
+    };
+    fields.end()?;
+    let state =
+        state_from_code(state_code, at, answer).ok_or(WireError::Field { tag: tag::STATE })?;
+    Ok(Record {
+        id,
+        fingerprint,
+        state,
+        fence,
+        attempt,
+        attempt_id,
+        recover,
+        checkpoint,
+        created_at,
+        expires_at,
+        retention,
+        label,
+    })
+}
+
+/// The number that stands for a state, and the moment that belongs to it.
+pub fn state_code(state: &State) -> (u8, Timestamp) {
+    match state {
+        State::Claimed { lease_until } => (1, *lease_until),
+        State::Completed { at, .. } => (2, *at),
+        State::Failed => (3, Timestamp::default()),
+        State::Held { since } => (4, *since),
+        State::Tombstone => (5, Timestamp::default()),
+    }
+}
+
+/// The state behind [`state_code`]'s number; a completed one needs its answer.
+pub fn state_from_code(code: u8, at: Timestamp, answer: Option<Answer>) -> Option<State> {
+    match (code, answer) {
+        (1, None) => Some(State::Claimed { lease_until: at }),
+        (2, Some(answer)) => Some(State::Completed { at, answer }),
+        (3, None) => Some(State::Failed),
+        (4, None) => Some(State::Held { since: at }),
+        (5, None) => Some(State::Tombstone),
+        _ => None,
+    }
+}
+
+/// The number that stands for a [`Recover`].
+pub fn recover_code(recover: Recover) -> u8 {
+    match recover {
+        Recover::Resume => 1,
+        Recover::Hold => 2,
+        Recover::Auto => 3,
+    }
+}
+
+/// The [`Recover`] behind [`recover_code`]'s number.
+pub fn recover_from_code(code: u8) -> Option<Recover> {
+    [Recover::Resume, Recover::Hold, Recover::Auto]
+        .into_iter()
+        .find(|recover| recover_code(*recover) == code)
+}
+
+/// An answer, bound to its record: it cannot be served for another.
+pub fn encode_answer(id: &RecordId, answer: &Answer) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Answer);
+    writer.field(tag::ID, id.as_bytes());
+    writer.answer(answer);
+    writer.finish()
+}
+
+/// Reads what [`encode_answer`] wrote for this record.
+pub fn decode_answer(id: &RecordId, bytes: &[u8]) -> Result<Answer, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Answer)?;
+    fields.about(id)?;
+    let answer = fields.answer()?;
+    fields.end()?;
+    Ok(answer)
+}
+
+/// A checkpoint, bound to its record.
+pub fn encode_checkpoint(id: &RecordId, checkpoint: &Checkpoint) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Checkpoint);
+    writer.field(tag::ID, id.as_bytes());
+    writer.field(tag::RECOVERY_POINT, checkpoint.recovery_point.as_bytes());
+    writer.field(tag::DATA, &checkpoint.data);
+    writer.finish()
+}
+
+/// Reads what [`encode_checkpoint`] wrote for this record.
+pub fn decode_checkpoint(id: &RecordId, bytes: &[u8]) -> Result<Checkpoint, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Checkpoint)?;
+    fields.about(id)?;
+    let recovery_point = fields.text(tag::RECOVERY_POINT)?.to_owned();
+    let data = Bytes::copy_from_slice(fields.take(tag::DATA)?);
+    fields.end()?;
+    Ok(Checkpoint { recovery_point, data })
+}
+
+/// An answer that could not be recorded yet, with the lease that may still record it.
+pub fn encode_landing(lease: &Lease, answer: &Answer) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Landing);
+    writer.field(tag::ID, lease.id.as_bytes());
+    writer.field(tag::FENCE, &lease.fence.number().to_be_bytes());
+    writer.field(tag::ATTEMPT_ID, lease.attempt_id.as_bytes());
+    writer.field(tag::LEASE, &millis(lease.length).to_be_bytes());
+    writer.answer(answer);
+    writer.finish()
+}
+
+/// Reads what [`encode_landing`] wrote.
+pub fn decode_landing(bytes: &[u8]) -> Result<(Lease, Answer), WireError> {
+    let mut fields = Fields::open(bytes, Kind::Landing)?;
+    let lease = Lease {
+        id: RecordId::from_bytes(fields.array(tag::ID)?),
+        fence: Fence::from_number(fields.u64(tag::FENCE)?),
+        attempt_id: AttemptId::from_bytes(fields.array(tag::ATTEMPT_ID)?),
+        length: Duration::from_millis(fields.u64(tag::LEASE)?),
+    };
+    let answer = fields.answer()?;
+    fields.end()?;
+    Ok((lease, answer))
+}
+
+fn head(record: &Record) -> Writer {
+    let (state, at) = state_code(&record.state);
+    let label = &record.label;
+    let mut writer = Writer::new(Kind::Record);
+    writer.field(tag::ID, record.id.as_bytes());
+    writer.field(tag::FINGERPRINT, &record.fingerprint.to_bytes());
+    writer.field(tag::STATE, &[state]);
+    writer.field(tag::STATE_AT, &at.as_millis().to_be_bytes());
+    writer.field(tag::FENCE, &record.fence.number().to_be_bytes());
+    writer.field(tag::ATTEMPT, &record.attempt.to_be_bytes());
+    writer.field(tag::ATTEMPT_ID, record.attempt_id.as_bytes());
+    writer.field(tag::RECOVER, &[recover_code(record.recover)]);
+    writer.field(tag::CREATED_AT, &record.created_at.as_millis().to_be_bytes());
+    writer.field(tag::EXPIRES_AT, &record.expires_at.as_millis().to_be_bytes());
+    writer.field(tag::RETENTION, &millis(record.retention).to_be_bytes());
+    writer.field(tag::TENANT, label.tenant.as_bytes());
+    if let Some(name) = &label.tenant_name {
+        writer.field(tag::TENANT_NAME, name.as_bytes());
+    }
+    writer.field(tag::KEY, label.key.as_str().as_bytes());
+    writer.field(tag::ROUTE, label.route.as_bytes());
+    writer
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+struct Writer {
+    bytes: Vec<u8>,
+}
+
+impl Writer {
+    fn new(kind: Kind) -> Self {
+        let mut bytes = Vec::with_capacity(256);
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&[VERSION, kind as u8]);
+        Self { bytes }
+    }
+
+    fn field(&mut self, tag: u8, value: &[u8]) {
+        let len = u32::try_from(value.len()).expect("bodies are capped far below 4 GiB");
+        self.bytes.push(tag);
+        self.bytes.extend_from_slice(&len.to_le_bytes());
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn answer(&mut self, answer: &Answer) {
+        self.field(tag::STATUS, &answer.status.as_u16().to_be_bytes());
+        self.headers(tag::HEADER, &answer.headers);
+        if let AnswerBody::Kept(body) = &answer.body {
+            self.field(tag::BODY, body);
+        }
+        self.headers(tag::TRAILER, &answer.trailers);
+    }
+
+    fn headers(&mut self, tag: u8, headers: &HeaderMap) {
+        for (name, value) in headers {
+            let name = name.as_str().as_bytes();
+            let name_len = u16::try_from(name.len()).expect("header names are under 64 KiB");
+            let pair = [&name_len.to_be_bytes()[..], name, value.as_bytes()].concat();
+            self.field(tag, &pair);
+        }
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        let sum = crc32fast::hash(&self.bytes);
+        self.bytes.extend_from_slice(&sum.to_le_bytes());
+        self.bytes
+    }
+}
+
+/// The fields of a frame, taken in the order they were written.
+struct Fields<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn open(bytes: &'a [u8], kind: Kind) -> Result<Self, WireError> {
+        if bytes.len() < HEAD_LEN + SUM_LEN || &bytes[..2] != MAGIC {
+            return Err(WireError::NotAFrame);
+        }
+        let (frame, sum) = bytes.split_at(bytes.len() - SUM_LEN);
+        if crc32fast::hash(frame).to_le_bytes() != sum {
+            return Err(WireError::Checksum);
+        }
+        if frame[2] != VERSION {
+            return Err(WireError::Version { found: frame[2] });
+        }
+        if frame[3] != kind as u8 {
+            return Err(WireError::Misplaced);
+        }
+        Ok(Self { rest: &frame[HEAD_LEN..] })
+    }
+
+    fn optional(&mut self, tag: u8) -> Option<&'a [u8]> {
+        let (&found, rest) = self.rest.split_first()?;
+        let (len, rest) = rest.split_first_chunk::<4>()?;
+        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        (found == tag).then(|| {
+            self.rest = rest;
+            value
+        })
+    }
+
+    fn take(&mut self, tag: u8) -> Result<&'a [u8], WireError> {
+        self.optional(tag).ok_or(WireError::Field { tag })
+    }
+
+    fn array<const N: usize>(&mut self, tag: u8) -> Result<[u8; N], WireError> {
+        self.take(tag)?.try_into().map_err(|_| WireError::Field { tag })
+    }
+
+    fn u8(&mut self, tag: u8) -> Result<u8, WireError> {
+        self.array(tag).map(u8::from_be_bytes)
+    }
+
+    fn u32(&mut self, tag: u8) -> Result<u32, WireError> {
+        self.array(tag).map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self, tag: u8) -> Result<u64, WireError> {
+        self.array(tag).map(u64::from_be_bytes)
+    }
+
+    fn timestamp(&mut self, tag: u8) -> Result<Timestamp, WireError> {
+        self.u64(tag).map(Timestamp::from_millis)
+    }
+
+    fn text(&mut self, tag: u8) -> Result<&'a str, WireError> {
+        self.optional_text(tag)?.ok_or(WireError::Field { tag })
+    }
+
+    fn optional_text(&mut self, tag: u8) -> Result<Option<&'a str>, WireError> {
+        let text = self.optional(tag).map(std::str::from_utf8).transpose();
+        text.map_err(|_| WireError::Field { tag })
+    }
+
+    fn key(&mut self) -> Result<Key, WireError> {
+        let text = self.text(tag::KEY)?;
+        Key::from_stored(text).ok_or(WireError::Field { tag: tag::KEY })
+    }
+
+    fn about(&mut self, id: &RecordId) -> Result<(), WireError> {
+        match self.take(tag::ID)? == id.as_bytes() {
+            true => Ok(()),
+            false => Err(WireError::Misplaced),
+        }
+    }
+
+    fn answer(&mut self) -> Result<Answer, WireError> {
+        let status = self.array(tag::STATUS).map(u16::from_be_bytes)?;
+        let status =
+            StatusCode::from_u16(status).map_err(|_| WireError::Field { tag: tag::STATUS })?;
+        let headers = self.headers(tag::HEADER)?;
+        let body = match self.optional(tag::BODY) {
+            Some(body) => AnswerBody::Kept(Bytes::copy_from_slice(body)),
+            None => AnswerBody::NotKept,
+        };
+        let trailers = self.headers(tag::TRAILER)?;
+        Ok(Answer { status, headers, body, trailers })
+    }
+
+    fn headers(&mut self, tag: u8) -> Result<HeaderMap, WireError> {
+        let mut headers = HeaderMap::new();
+        while let Some(pair) = self.optional(tag) {
+            let (name, value) = split_header(pair).ok_or(WireError::Field { tag })?;
+            headers.append(name, value);
+        }
+        Ok(headers)
+    }
+
+    fn end(self) -> Result<(), WireError> {
+        match self.rest.first() {
+            None => Ok(()),
+            Some(&tag) => Err(WireError::Field { tag }),
+        }
+    }
+}
+
+fn split_header(pair: &[u8]) -> Option<(HeaderName, HeaderValue)> {
+    let (name_len, rest) = pair.split_first_chunk::<2>()?;
+    let (name, value) = rest.split_at_checked(u16::from_be_bytes(*name_len) as usize)?;
+    Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
+}

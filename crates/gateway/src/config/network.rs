@@ -1,0 +1,245 @@
+//! Where the gateway listens, where it sends, whom it trusts, and where its records are.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use http::Uri;
+use http::uri::{Authority, Scheme};
+use ipnet::IpNet;
+use toml::de::DeValue;
+
+use super::values::{Kind, Wrong, text};
+
+/// The server that does the work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// How it is spoken to.
+    pub scheme: Scheme,
+    /// Its host and port.
+    pub authority: Authority,
+}
+
+impl Upstream {
+    /// Its address, where that needs no name server.
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        let ip = match self.authority.host() {
+            "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            host => host.trim_matches(['[', ']']).parse().ok()?,
+        };
+        Some(SocketAddr::new(ip, self.authority.port_u16().unwrap_or(80)))
+    }
+}
+
+/// Where records are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// In this process: they end with it.
+    Memory,
+    /// In a folder on this machine.
+    File(PathBuf),
+}
+
+pub(super) const ADDRESS: Kind<SocketAddr> = Kind {
+    expected: r#"an address and port like "127.0.0.1:8080", "0.0.0.0:8080" or "[::1]:8080""#,
+    read: address,
+};
+
+pub(super) const NETWORK: Kind<IpNet> =
+    Kind { expected: r#"an address or network like "10.0.0.1" or "10.0.0.0/8""#, read: network };
+
+pub(super) const UPSTREAM: Kind<Upstream> =
+    Kind { expected: r#"a host and port like "http://127.0.0.1:3000""#, read: upstream };
+
+pub(super) const STORE_URL: Kind<StoreUrl> =
+    Kind { expected: r#""memory:" or a folder like "file:./selfsame-data""#, read: store_url };
+
+/// Whether listening on both would fail, or would give one what is meant for the other.
+pub(super) fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
+    // [::] takes IPv4 too on most systems.
+    let covers =
+        |all: IpAddr, one: IpAddr| all.is_unspecified() && (all.is_ipv6() || one.is_ipv4());
+    let (l, r) = (left.ip(), right.ip());
+    left.port() != 0 && left.port() == right.port() && (l == r || covers(l, r) || covers(r, l))
+}
+
+// ":8080" is not taken: it would open the gateway to the network without saying so.
+fn address(value: &DeValue<'_>) -> Result<SocketAddr, Wrong> {
+    let text = text(value)?;
+    match text.strip_prefix("localhost:") {
+        Some(port) => {
+            let port = port.parse().map_err(|_| Wrong::Form)?;
+            Ok(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port))
+        }
+        None => text.parse().map_err(|_| Wrong::Form),
+    }
+}
+
+fn network(value: &DeValue<'_>) -> Result<IpNet, Wrong> {
+    let text = text(value)?;
+    let network = text.parse().or_else(|_| text.parse().map(|ip: IpAddr| IpNet::from(ip)));
+    network.map(|network| network.trunc()).map_err(|_| Wrong::Form)
+}
+
+fn upstream(value: &DeValue<'_>) -> Result<Upstream, Wrong> {
+    let text = text(value)?;
+    // Before anything else: what follows may quote the text.
+    if text.contains('@') {
+        let reason = "must not hold a name or password; what clients send is passed on as it is";
+        return Err(Wrong::Because(reason.to_owned()));
+    }
+    let uri: Uri = text.parse().map_err(|_| Wrong::Form)?;
+    let parts = uri.into_parts();
+    let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
+        return Err(Wrong::Form);
+    };
+    if scheme == Scheme::HTTPS {
+        return Err(Wrong::Later("https".to_owned()));
+    }
+    let has_port = authority.as_str() != authority.host();
+    let port_is_wrong = has_port && authority.port_u16().is_none_or(|port| port == 0);
+    if scheme != Scheme::HTTP || port_is_wrong || text.contains('#') {
+        return Err(Wrong::Form);
+    }
+    if parts.path_and_query.is_some_and(|path| path != "/") {
+        let reason = "must not have a path or query: each request brings its own";
+        return Err(Wrong::Because(reason.to_owned()));
+    }
+    Ok(Upstream { scheme, authority })
+}
+
+fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
+    // The rest is not quoted in complaints about a scheme: it may hold a password.
+    let (scheme, rest) = text(value)?.split_once(':').ok_or(Wrong::Form)?;
+    match (scheme, rest) {
+        ("memory", "") => Ok(StoreUrl::Memory),
+        ("memory", _) => Err(Wrong::Because("nothing may follow \"memory:\"".to_owned())),
+        ("file", "" | "//") => Err(Wrong::Form),
+        ("file", rest) => match rest.strip_prefix("//") {
+            Some(path) if !path.starts_with('/') => Err(Wrong::Form),
+            path => Ok(StoreUrl::File(path.unwrap_or(rest).into())),
+        },
+        ("postgres" | "redis" | "rediss" | "redis-cluster" | "mysql" | "dynamodb", _) => {
+            Err(Wrong::Later(format!("\"{scheme}:\"")))
+        }
+        _ => Err(Wrong::Because(format!("expected {}, found \"{scheme}:\"", STORE_URL.expected))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
+        kind.take(&DeValue::String(text.into()))
+    }
+
+    fn form<T>(kind: &Kind<T>, found: &str) -> String {
+        format!("expected {}, found {found:?}", kind.expected)
+    }
+
+    #[test]
+    fn an_address_is_an_ip_or_localhost_with_a_port() {
+        let table =
+            [("0.0.0.0:80", "0.0.0.0:80"), ("[::1]:0", "[::1]:0"), ("localhost:1", "127.0.0.1:1")];
+        for (text, address) in table {
+            assert_eq!(take(&ADDRESS, text), Ok(address.parse().expect("an address")));
+        }
+        for text in ["8080", ":8080", "127.0.0.1", "example.com:80", "localhost:x", ""] {
+            assert_eq!(take(&ADDRESS, text), Err(form(&ADDRESS, text)));
+        }
+    }
+
+    #[test]
+    fn a_network_is_taken_without_its_host_bits() {
+        let table = [("10.1.2.3/8", "10.0.0.0/8"), ("10.1.2.3", "10.1.2.3/32"), ("::1", "::1/128")];
+        for (text, network) in table {
+            assert_eq!(take(&NETWORK, text), Ok(network.parse().expect("a network")));
+        }
+        assert_eq!(take(&NETWORK, "10.0.0.0/33"), Err(form(&NETWORK, "10.0.0.0/33")));
+    }
+
+    #[test]
+    fn an_upstream_is_a_host_and_a_port() {
+        for text in ["http://127.0.0.1:3000", "http://api/", "http://[::1]:3000"] {
+            let upstream = take(&UPSTREAM, text).expect("valid");
+            let expected = text.trim_start_matches("http://").trim_end_matches('/');
+            assert_eq!(upstream.authority.as_str(), expected);
+        }
+    }
+
+    #[test]
+    fn a_wrong_upstream_says_what_is_wrong() {
+        let path = "must not have a path or query: each request brings its own";
+        let table = [
+            ("127.0.0.1:3000", form(&UPSTREAM, "127.0.0.1:3000")),
+            ("ftp://a", form(&UPSTREAM, "ftp://a")),
+            ("http://a:0", form(&UPSTREAM, "http://a:0")),
+            ("http://a:", form(&UPSTREAM, "http://a:")),
+            ("http://a:99999", form(&UPSTREAM, "http://a:99999")),
+            ("http://a/#b", form(&UPSTREAM, "http://a/#b")),
+            ("http://a/v1", path.to_owned()),
+            ("http://a?b", path.to_owned()),
+            (
+                "https://a",
+                format!("https is not supported yet by this version; write {}", UPSTREAM.expected),
+            ),
+        ];
+        for (text, expected) in table {
+            assert_eq!(take(&UPSTREAM, text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_complaint_repeats_a_password() {
+        for text in ["http://me:hunter2@a", "ftp://me:hunter2@a"] {
+            let complaint = take(&UPSTREAM, text).expect_err("credentials");
+            assert!(!complaint.contains("hunter2"), "{complaint}");
+        }
+        for text in ["postgres://me:hunter2@a", "oracle://me:hunter2@a", "memory:hunter2"] {
+            let complaint = take(&STORE_URL, text).expect_err("unknown");
+            assert!(!complaint.contains("hunter2"), "{complaint}");
+        }
+    }
+
+    #[test]
+    fn a_store_is_in_memory_or_in_a_folder() {
+        assert_eq!(take(&STORE_URL, "memory:"), Ok(StoreUrl::Memory));
+        let table = [
+            ("file:./data", "./data"),
+            ("file:data", "data"),
+            ("file:/var/lib/x", "/var/lib/x"),
+            ("file:///var/lib/x", "/var/lib/x"),
+        ];
+        for (text, path) in table {
+            assert_eq!(take(&STORE_URL, text), Ok(StoreUrl::File(path.into())));
+        }
+        for text in ["file:", "file://host/x", "data"] {
+            assert_eq!(take(&STORE_URL, text), Err(form(&STORE_URL, text)));
+        }
+        for scheme in ["postgres", "redis", "rediss", "redis-cluster", "mysql", "dynamodb"] {
+            let expected = format!(
+                "\"{scheme}:\" is not supported yet by this version; write {}",
+                STORE_URL.expected
+            );
+            assert_eq!(take(&STORE_URL, &format!("{scheme}://a")), Err(expected));
+        }
+    }
+
+    #[test]
+    fn addresses_overlap_on_the_same_port_only() {
+        let table = [
+            ("127.0.0.1:80", "127.0.0.1:80", true),
+            ("0.0.0.0:80", "127.0.0.1:80", true),
+            ("[::]:80", "127.0.0.1:80", true),
+            ("0.0.0.0:80", "[::1]:80", false),
+            ("127.0.0.1:80", "10.0.0.1:80", false),
+            ("0.0.0.0:80", "127.0.0.1:81", false),
+            ("127.0.0.1:0", "127.0.0.1:0", false),
+        ];
+        for (left, right, expected) in table {
+            let (left, right) = (left.parse().expect("valid"), right.parse().expect("valid"));
+            assert_eq!(overlap(left, right), expected, "{left} {right}");
+            assert_eq!(overlap(right, left), expected, "{right} {left}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! [`Route`]: which requests a `[[route]]` takes, and that no other takes the same.
+
+use http::Method;
+use matchit::{InsertError, Router};
+use toml::de::DeValue;
+
+use super::settings::RouteSettings;
+use super::values::{Kind, Wrong, text};
+use super::words::METHOD;
+
+/// Requests that are treated in a way of their own: those with one of `settings.methods` and a
+/// path that fits `pattern`. Where several fit, a path's fixed parts go before its parameters.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The path, with `{param}` and `{*rest}` as [`matchit`] reads them.
+    pub pattern: String,
+    /// How these requests are treated.
+    pub settings: RouteSettings,
+}
+
+/// What a route's `match` says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// Empty where it leaves them to `methods`.
+    pub(super) methods: Vec<Method>,
+    pub(super) pattern: String,
+}
+
+pub(super) const MATCH: Kind<Match> = Kind {
+    expected: r#"methods and a path like "POST /v1/charges", "PUT,PATCH /v1/{id}" or "/v1/{*rest}""#,
+    read: read_match,
+};
+
+fn read_match(value: &DeValue<'_>) -> Result<Match, Wrong> {
+    let text = text(value)?;
+    let (methods, pattern) = text.split_at(text.find('/').ok_or(Wrong::Form)?);
+    let methods = read_methods(methods.trim_end()).map_err(Wrong::Because)?;
+    let never = |c: char| !c.is_ascii_graphic() || matches!(c, '?' | '#');
+    if let Some(character) = pattern.chars().find(|&c| never(c)) {
+        let reason = format!("no path ever holds {character:?}; write it percent-encoded");
+        return Err(Wrong::Because(reason));
+    }
+    Router::new().insert(pattern, ()).map_err(|error| Wrong::Because(explain(&error)))?;
+    Ok(Match { methods, pattern: pattern.to_owned() })
+}
+
+fn read_methods(text: &str) -> Result<Vec<Method>, String> {
+    let mut methods = Vec::new();
+    if text.is_empty() {
+        return Ok(methods);
+    }
+    for name in text.split(',') {
+        let method = METHOD.take(&DeValue::String(name.trim().into()))?;
+        if methods.contains(&method) {
+            return Err(format!("{method} stands here twice"));
+        }
+        methods.push(method);
+    }
+    Ok(methods)
+}
+
+fn explain(error: &InsertError) -> String {
+    match error {
+        InsertError::InvalidParamSegment => {
+            "only one parameter may stand between two slashes".to_owned()
+        }
+        InsertError::InvalidParam => {
+            "a parameter needs a name between its braces, like \"/v1/{id}\"".to_owned()
+        }
+        InsertError::InvalidCatchAll => "{*rest} may only stand at the end".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// The routes of one method, to find those that take the same requests.
+#[derive(Default)]
+pub(super) struct Taken(Vec<(Method, Router<()>)>);
+
+impl Taken {
+    /// Adds a route, or says which other one takes the same requests.
+    pub(super) fn add(&mut self, route: &Route) -> Result<(), String> {
+        for method in &route.settings.methods {
+            self.router(method).insert(route.pattern.as_str(), ()).map_err(|error| match error {
+                InsertError::Conflict { with } => {
+                    let pattern = &route.pattern;
+                    format!(
+                        "{method} {pattern} takes the same requests as the route {method} {with}"
+                    )
+                }
+                other => explain(&other),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn router(&mut self, method: &Method) -> &mut Router<()> {
+        let found = self.0.iter().position(|(known, _)| known == method);
+        let index = found.unwrap_or_else(|| {
+            self.0.push((method.clone(), Router::new()));
+            self.0.len() - 1
+        });
+        &mut self.0[index].1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take(text: &str) -> Result<Match, String> {
+        MATCH.take(&DeValue::String(text.into()))
+    }
+
+    #[test]
+    fn a_match_is_methods_and_a_path() {
+        let table = [
+            ("POST /v1/charges", vec![Method::POST], "/v1/charges"),
+            ("POST,PATCH /v1/{id}", vec![Method::POST, Method::PATCH], "/v1/{id}"),
+            ("PUT, DELETE  /{*rest}", vec![Method::PUT, Method::DELETE], "/{*rest}"),
+            ("/v1/{*rest}", vec![], "/v1/{*rest}"),
+            ("/", vec![], "/"),
+        ];
+        for (text, methods, pattern) in table {
+            assert_eq!(take(text), Ok(Match { methods, pattern: pattern.to_owned() }));
+        }
+    }
+
+    #[test]
+    fn a_wrong_match_says_what_is_wrong() {
+        let parameter = "a parameter needs a name between its braces, like \"/v1/{id}\"";
+        let table = [
+            ("POST", format!("expected {}, found \"POST\"", MATCH.expected)),
+            ("GET /a", format!("expected {}, found \"GET\"", METHOD.expected)),
+            ("POST PUT /a", format!("expected {}, found \"POST PUT\"", METHOD.expected)),
+            ("POST, /a", format!("expected {}, found \"\"", METHOD.expected)),
+            ("POST,POST /a", "POST stands here twice".to_owned()),
+            ("POST /a b", "no path ever holds ' '; write it percent-encoded".to_owned()),
+            ("POST /a?b=1", "no path ever holds '?'; write it percent-encoded".to_owned()),
+            ("POST /é", "no path ever holds 'é'; write it percent-encoded".to_owned()),
+            ("POST /{}", parameter.to_owned()),
+            ("POST /{id", parameter.to_owned()),
+            ("POST /{a}{b}", "only one parameter may stand between two slashes".to_owned()),
+            ("POST /{*rest}/a", "{*rest} may only stand at the end".to_owned()),
+        ];
+        for (text, expected) in table {
+            assert_eq!(take(text), Err(expected), "{text}");
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! [`RouteSettings`]: what `[idempotency]` says for every route, and `[[route]]` again for one.
+
+use std::time::Duration;
+
+use http::{HeaderName, Method};
+use selfsame::{KeyMode, OnStoreError, ScopeKind, ServerErrors};
+use selfsame_core::headers::IDEMPOTENCY_KEY;
+use selfsame_core::{FingerprintForm, Recover};
+
+use super::file::Section;
+use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
+use super::words::{
+    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_STORE_ERROR, RECOVER, SCOPE,
+    SERVER_ERRORS, TENANT,
+};
+
+/// The least retention unless `allow_short_retention` is set.
+const RETENTION_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// How one route's requests are treated. Starts as the contract's defaults.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteSettings {
+    /// `key`: whether requests need one.
+    pub key: KeyMode,
+    /// `key_headers`: the headers a key may come in; at least one.
+    pub key_headers: Vec<HeaderName>,
+    /// `strict`: whether only quoted keys are taken.
+    pub strict: bool,
+    /// `methods`, or those that a route's `match` names: the ones that are protected.
+    pub methods: Vec<Method>,
+    /// `tenant`: whose key it is.
+    pub tenant: TenantSource,
+    /// `scope`: where a key counts.
+    pub scope: ScopeKind,
+    /// `fingerprint`: how bodies are compared.
+    pub fingerprint: FingerprintForm,
+    /// `headers`: those that are part of what a request is.
+    pub fingerprint_headers: Vec<HeaderName>,
+    /// `recover`, with `upstream_idempotent` counted in: what a run without an outcome leads to.
+    pub recover: Recover,
+    /// `server_errors`: what a 5xx of the handler's own leads to.
+    pub server_errors: ServerErrors,
+    /// `retention`: how long a key lives from its first use.
+    pub retention: Duration,
+    /// `lease`: how long a claim lives without renewal.
+    pub lease: Duration,
+    /// `response_timeout`: how long a client waits; the work goes on.
+    pub response_timeout: Duration,
+    /// `run_timeout`: how long the work may take.
+    pub run_timeout: Duration,
+    /// `max_request_body`: the largest request that can be protected.
+    pub request_bytes_max: usize,
+    /// `max_response_body`: the largest answer that is kept.
+    pub answer_bytes_max: usize,
+    /// `stream`: whether answers are passed on as they come and never kept.
+    pub stream: bool,
+    /// `replay_set_cookie`: whether `Set-Cookie` is part of a replay.
+    pub replay_set_cookie: bool,
+    /// `on_store_error`: what becomes of keyed requests while the store is down.
+    pub on_store_error: OnStoreError,
+}
+
+/// Where a request's tenant comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TenantSource {
+    /// The credential in `Authorization`.
+    Authorization,
+    /// The value of a cookie.
+    Cookie(String),
+    /// The value of a header that trusted proxies set.
+    Header(HeaderName),
+    /// Nowhere: everyone shares one key space.
+    None,
+}
+
+impl Default for RouteSettings {
+    fn default() -> Self {
+        Self {
+            key: KeyMode::Optional,
+            key_headers: vec![IDEMPOTENCY_KEY],
+            strict: false,
+            methods: vec![Method::POST, Method::PATCH],
+            tenant: TenantSource::Authorization,
+            scope: ScopeKind::Tenant,
+            fingerprint: FingerprintForm::Canonical,
+            fingerprint_headers: Vec::new(),
+            recover: Recover::Auto,
+            server_errors: ServerErrors::Retry,
+            retention: Duration::from_secs(24 * 60 * 60),
+            lease: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(60),
+            run_timeout: Duration::from_secs(15 * 60),
+            request_bytes_max: 1 << 20,
+            answer_bytes_max: 1 << 20,
+            stream: false,
+            replay_set_cookie: false,
+            on_store_error: OnStoreError::Reject,
+        }
+    }
+}
+
+/// Settings as written, which a route takes over where it says nothing itself.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Draft {
+    /// As the file has them: `recover` is still without `upstream_idempotent`.
+    pub(super) settings: RouteSettings,
+    upstream_idempotent: bool,
+    allow_short_retention: bool,
+}
+
+impl Draft {
+    /// These settings, as far as `section` does not change them.
+    pub(super) fn changed_by(&self, section: &mut Section<'_>) -> Self {
+        let mut draft = self.clone();
+        let to = &mut draft.settings;
+        section.set("key", &KEY, &mut to.key);
+        section.set_filled_list("key_headers", &HEADER, &mut to.key_headers);
+        section.set("strict", &SWITCH, &mut to.strict);
+        section.set_filled_list("methods", &METHOD, &mut to.methods);
+        section.set("tenant", &TENANT, &mut to.tenant);
+        section.set("scope", &SCOPE, &mut to.scope);
+        section.set("fingerprint", &FINGERPRINT, &mut to.fingerprint);
+        section.set_list("headers", &COUNTED_HEADER, &mut to.fingerprint_headers);
+        section.set("recover", &RECOVER, &mut to.recover);
+        section.set("upstream_idempotent", &SWITCH, &mut draft.upstream_idempotent);
+        section.set("server_errors", &SERVER_ERRORS, &mut to.server_errors);
+        section.set("retention", &DURATION, &mut to.retention);
+        section.set("allow_short_retention", &SWITCH, &mut draft.allow_short_retention);
+        section.set("lease", &LEASE, &mut to.lease);
+        section.set("response_timeout", &DURATION, &mut to.response_timeout);
+        section.set("run_timeout", &DURATION, &mut to.run_timeout);
+        section.set("max_request_body", &SIZE, &mut to.request_bytes_max);
+        section.set("max_response_body", &SIZE, &mut to.answer_bytes_max);
+        section.set("stream", &SWITCH, &mut to.stream);
+        section.set("replay_set_cookie", &SWITCH, &mut to.replay_set_cookie);
+        section.set("on_store_error", &ON_STORE_ERROR, &mut to.on_store_error);
+        draft.check(section);
+        draft
+    }
+
+    /// Whether the settings fit together.
+    fn check(&self, section: &mut Section<'_>) {
+        let RouteSettings { retention, response_timeout, run_timeout, .. } = self.settings;
+        if retention < RETENTION_MIN && !self.allow_short_retention {
+            let text = format!(
+                "retention ({}) is shorter than 1h, and a retry after it runs again; make it \
+                 longer, or set allow_short_retention = true",
+                written(retention)
+            );
+            section.clash(&["retention", "allow_short_retention"], text);
+        }
+        if response_timeout > run_timeout {
+            let text = format!(
+                "response_timeout ({}) must not be longer than run_timeout ({})",
+                written(response_timeout),
+                written(run_timeout)
+            );
+            section.clash(&["response_timeout", "run_timeout"], text);
+        }
+    }
+
+    /// The settings as they count.
+    pub(super) fn settled(self) -> RouteSettings {
+        let recover = match self.settings.recover {
+            Recover::Auto if self.upstream_idempotent => Recover::Resume,
+            written => written,
+        };
+        RouteSettings { recover, ..self.settings }
+    }
+}

@@ -1,0 +1,179 @@
+//! The words that settings of a route are written in.
+
+use http::{HeaderName, Method};
+use selfsame::{KeyMode, OnStoreError, ScopeKind, ServerErrors};
+use selfsame_core::{FingerprintForm, Recover};
+use toml::de::DeValue;
+
+use super::settings::TenantSource;
+use super::values::{Kind, Wrong, choice, text};
+
+pub(super) const KEY: Kind<KeyMode> = Kind {
+    expected: r#""required", "optional" or "off""#,
+    read: |value| {
+        let choices = [
+            ("required", KeyMode::Required),
+            ("optional", KeyMode::Optional),
+            ("off", KeyMode::Off),
+        ];
+        choice(value, &choices)
+    },
+};
+
+pub(super) const SCOPE: Kind<ScopeKind> = Kind {
+    expected: r#""tenant" or "endpoint""#,
+    read: |value| {
+        choice(value, &[("tenant", ScopeKind::Tenant), ("endpoint", ScopeKind::Endpoint)])
+    },
+};
+
+pub(super) const FINGERPRINT: Kind<FingerprintForm> = Kind {
+    expected: r#""canonical" or "raw""#,
+    read: |value| {
+        let choices = [("canonical", FingerprintForm::Canonical), ("raw", FingerprintForm::Raw)];
+        choice(value, &choices)
+    },
+};
+
+pub(super) const RECOVER: Kind<Recover> = Kind {
+    expected: r#""auto", "resume" or "hold""#,
+    read: |value| match text(value)? {
+        "probe" => Err(Wrong::Later("\"probe\"".to_owned())),
+        _ => choice(
+            value,
+            &[("auto", Recover::Auto), ("resume", Recover::Resume), ("hold", Recover::Hold)],
+        ),
+    },
+};
+
+pub(super) const SERVER_ERRORS: Kind<ServerErrors> = Kind {
+    expected: r#""retry", "keep" or "hold""#,
+    read: |value| {
+        let choices = [
+            ("retry", ServerErrors::Retry),
+            ("keep", ServerErrors::Keep),
+            ("hold", ServerErrors::Hold),
+        ];
+        choice(value, &choices)
+    },
+};
+
+pub(super) const ON_STORE_ERROR: Kind<OnStoreError> = Kind {
+    expected: r#""reject" or "bypass""#,
+    read: |value| {
+        choice(value, &[("reject", OnStoreError::Reject), ("bypass", OnStoreError::Bypass)])
+    },
+};
+
+pub(super) const METHOD: Kind<Method> = Kind {
+    expected: r#""POST", "PATCH", "PUT" or "DELETE""#,
+    read: |value| {
+        let methods = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+        let text = text(value)?;
+        methods.into_iter().find(|method| method == text).ok_or(Wrong::Form)
+    },
+};
+
+pub(super) const HEADER: Kind<HeaderName> =
+    Kind { expected: r#"a header name like "Idempotency-Key""#, read: header };
+
+pub(super) const COUNTED_HEADER: Kind<HeaderName> =
+    Kind { expected: r#"a header name like "Stripe-Account""#, read: counted_header };
+
+pub(super) const TENANT: Kind<TenantSource> = Kind {
+    expected: r#""authorization", "cookie:NAME", "header:NAME" or "none""#,
+    read: tenant,
+};
+
+fn header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
+    text(value)?.parse().map_err(|_| Wrong::Form)
+}
+
+fn counted_header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
+    let name = header(value)?;
+    match name.as_str() {
+        "authorization" | "date" | "user-agent" | "traceparent" => {
+            let reason = format!(
+                "{name} may differ between retries of one request and is never part of its \
+                 fingerprint"
+            );
+            Err(Wrong::Because(reason))
+        }
+        _ => Ok(name),
+    }
+}
+
+fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
+    let text = text(value)?;
+    let (source, name) = text.split_once(':').unzip();
+    match (source.unwrap_or(text), name) {
+        ("authorization", None) => Ok(TenantSource::Authorization),
+        ("none", None) => Ok(TenantSource::None),
+        ("header", Some(name)) => name.parse().map(TenantSource::Header).map_err(|_| Wrong::Form),
+        // Cookies and headers are named with the same characters; a cookie keeps its case.
+        ("cookie", Some(name)) if name.parse::<HeaderName>().is_ok() => {
+            Ok(TenantSource::Cookie(name.to_owned()))
+        }
+        ("jwt" | "mtls" | "forward-auth", _) => Err(Wrong::Later(format!("{text:?}"))),
+        _ => Err(Wrong::Form),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
+        kind.take(&DeValue::String(text.into()))
+    }
+
+    #[test]
+    fn a_tenant_comes_from_a_credential_a_cookie_a_header_or_nowhere() {
+        let table = [
+            ("authorization", TenantSource::Authorization),
+            ("cookie:SESSION_id", TenantSource::Cookie("SESSION_id".to_owned())),
+            ("header:X-Account", TenantSource::Header(HeaderName::from_static("x-account"))),
+            ("none", TenantSource::None),
+        ];
+        for (text, source) in table {
+            assert_eq!(take(&TENANT, text), Ok(source));
+        }
+    }
+
+    #[test]
+    fn a_wrong_tenant_says_what_is_wrong() {
+        for text in ["", "cookie", "cookie:", "cookie:a b", "header:", "none:x", "Authorization"] {
+            let expected = format!("expected {}, found {text:?}", TENANT.expected);
+            assert_eq!(take(&TENANT, text), Err(expected));
+        }
+        for text in ["jwt:sub", "mtls", "forward-auth:http://auth"] {
+            let expected =
+                format!("{text:?} is not supported yet by this version; write {}", TENANT.expected);
+            assert_eq!(take(&TENANT, text), Err(expected));
+        }
+    }
+
+    #[test]
+    fn headers_that_differ_between_retries_are_not_counted() {
+        for name in ["Authorization", "Date", "User-Agent", "traceparent"] {
+            let expected = format!(
+                "{} may differ between retries of one request and is never part of its \
+                 fingerprint",
+                name.to_ascii_lowercase()
+            );
+            assert_eq!(take(&COUNTED_HEADER, name), Err(expected));
+        }
+        assert!(take(&COUNTED_HEADER, "Stripe-Account").is_ok());
+    }
+
+    #[test]
+    fn only_methods_that_can_be_protected_are_named() {
+        for text in ["POST", "PATCH", "PUT", "DELETE"] {
+            assert!(take(&METHOD, text).is_ok(), "{text}");
+        }
+        for text in ["GET", "post", "QUERY", ""] {
+            let expected = format!("expected {}, found {text:?}", METHOD.expected);
+            assert_eq!(take(&METHOD, text), Err(expected));
+        }
+    }
+}

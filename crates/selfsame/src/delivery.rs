@@ -1,0 +1,125 @@
+//! The way back from a detached run to whoever still waits for it.
+
+use std::any::Any;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use http::response::Parts;
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::body::{BoxError, Pumped, ResponseBody};
+use crate::reject::{self, Refusal};
+
+/// How many frames of a large answer may wait for a slow client.
+const FRAMES_MAX: usize = 16;
+
+/// What a detached run hands back.
+pub(crate) enum Reply<R, E> {
+    Response(Response<ResponseBody<R>>),
+    /// The inner service's own error.
+    Error(E),
+    /// The inner service panicked; whoever called it shall see that.
+    Panic(Box<dyn Any + Send>),
+}
+
+/// A reply, with what is left to do once it is on its way.
+pub(crate) struct Delivery<R, E> {
+    reply: Reply<R, E>,
+    pump: Option<Pump<R>>,
+}
+
+impl<R, E> Delivery<R, E> {
+    pub(crate) fn of(response: Response<ResponseBody<R>>) -> Self {
+        Self { reply: Reply::Response(response), pump: None }
+    }
+
+    pub(crate) fn error(error: E) -> Self {
+        Self { reply: Reply::Error(error), pump: None }
+    }
+
+    pub(crate) fn panic(payload: Box<dyn Any + Send>) -> Self {
+        Self { reply: Reply::Panic(payload), pump: None }
+    }
+
+    /// An answer too large to keep: `begun` and then `rest`, as it comes.
+    pub(crate) fn pumped(
+        parts: Parts,
+        begun: Vec<Bytes>,
+        rest: Pin<Box<R>>,
+        deadline: Instant,
+    ) -> Self {
+        let (client, frames) = mpsc::channel(FRAMES_MAX);
+        let response = Response::from_parts(parts, ResponseBody::pumped(frames));
+        let pump = Pump { client, begun, rest, deadline };
+        Self { reply: Reply::Response(response), pump: Some(pump) }
+    }
+
+    /// Hands the reply over, and sees a large answer to its end.
+    pub(crate) async fn deliver(self, to: oneshot::Sender<Reply<R, E>>)
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        // Whoever asked may have gone; what was recorded is there for the retry.
+        let _gone = to.send(self.reply);
+        if let Some(pump) = self.pump {
+            pump.run().await;
+        }
+    }
+}
+
+/// The reply, if it comes in time. If not, the run goes on.
+pub(crate) async fn await_reply<R, E>(
+    time: Duration,
+    reply: oneshot::Receiver<Reply<R, E>>,
+) -> Result<Response<ResponseBody<R>>, E> {
+    match timeout(time, reply).await {
+        Ok(Ok(Reply::Response(response))) => Ok(response),
+        Ok(Ok(Reply::Error(error))) => Err(error),
+        Ok(Ok(Reply::Panic(payload))) => std::panic::resume_unwind(payload),
+        // The detached run itself came to grief; its lease ends it.
+        Ok(Err(_)) => Ok(reject::answer(&Refusal::Held)),
+        Err(_) => Ok(reject::answer(&Refusal::TimedOut)),
+    }
+}
+
+/// Passes a large answer on, and drains it if the client goes: the work behind it is to end.
+struct Pump<R> {
+    client: mpsc::Sender<Pumped>,
+    begun: Vec<Bytes>,
+    rest: Pin<Box<R>>,
+    deadline: Instant,
+}
+
+impl<R> Pump<R>
+where
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    async fn run(self) {
+        let Self { client, begun, mut rest, deadline } = self;
+        let _late = timeout_at(deadline, async {
+            for data in begun {
+                let _gone = client.send(Pumped::Frame(Frame::data(data))).await;
+            }
+            loop {
+                let step = match rest.frame().await {
+                    Some(Ok(frame)) => Pumped::Frame(frame),
+                    Some(Err(error)) => Pumped::Broken(error.into()),
+                    None => Pumped::End,
+                };
+                let ends = !matches!(step, Pumped::Frame(_));
+                let _gone = client.send(step).await;
+                if ends {
+                    break;
+                }
+            }
+        })
+        .await;
+    }
+}

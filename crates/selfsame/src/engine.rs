@@ -1,0 +1,88 @@
+//! [`Idempotency`]: a store with all that keeps its promises while requests come and go.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use selfsame_core::{FullStore, Releaser, Secret, Store, StoreError};
+use tokio_util::task::TaskTracker;
+
+use crate::background::{self, GiveBack};
+use crate::landing::Landing;
+use crate::layer::IdempotencyLayer;
+use crate::policy::Policy;
+use crate::spool::Spool;
+use crate::stores::Metered;
+
+/// The name under which a store keeps the installation's secret.
+const SECRET: &str = "secret";
+
+/// Idempotency on one store, for any number of routes. Cheap to clone.
+#[derive(Clone)]
+pub struct Idempotency {
+    engine: Arc<Engine>,
+}
+
+pub(crate) struct Engine {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) secret: Secret,
+    pub(crate) give_back: GiveBack,
+    pub(crate) landing: Arc<Landing>,
+    work: TaskTracker,
+}
+
+impl Idempotency {
+    /// On `store`, with the secret that the store keeps: made now, if this is its first use.
+    pub async fn open(store: Arc<dyn FullStore>) -> Result<Self, StoreError> {
+        let secret = Self::stored_secret(&*store).await?;
+        Ok(Self::new(store, secret, None))
+    }
+
+    /// On `store` with a secret of the caller's own, and a folder for answers that the store
+    /// cannot take. Must be called on a tokio runtime.
+    pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
+        let store: Arc<dyn Store> = Arc::new(Metered::new(store));
+        let engine = Engine {
+            give_back: background::releaser(store.clone()),
+            landing: Arc::new(Landing::new(store.clone(), spool)),
+            work: TaskTracker::new(),
+            store,
+            secret,
+        };
+        Self { engine: Arc::new(engine) }
+    }
+
+    /// The secret that `store` keeps for its installation.
+    pub async fn stored_secret(store: &dyn FullStore) -> Result<Secret, StoreError> {
+        let kept = store.fact_or(SECRET, Secret::random().as_bytes()).await?;
+        Ok(Secret::from_bytes(&kept))
+    }
+
+    /// A layer for routes with this policy.
+    pub fn layer(&self, policy: Policy) -> IdempotencyLayer {
+        IdempotencyLayer::new(self.engine.clone(), policy)
+    }
+
+    /// Records what an earlier process answered and could not record. To be done before the
+    /// first request: until then such a key looks interrupted.
+    pub async fn land_spooled(&self) {
+        self.engine.landing.land_spooled().await;
+    }
+
+    /// Waits until no run is going on. New ones may still begin: stop those first.
+    pub async fn drained(&self) {
+        self.engine.work.close();
+        self.engine.work.wait().await;
+        self.engine.work.reopen();
+    }
+}
+
+impl Engine {
+    /// Runs `work` on a task of its own: it ends even if whoever asked for it goes away.
+    pub(crate) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.work.spawn(work);
+    }
+
+    pub(crate) fn releaser(&self) -> Arc<dyn Releaser> {
+        Arc::new(self.give_back.clone())
+    }
+}

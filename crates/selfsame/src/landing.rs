@@ -1,0 +1,106 @@
+//! Answers that the store could not take: kept, and tried for as long as the process lives.
+//!
+//! The work is done and its client has the answer, so the key must not be freed. The fence makes
+//! a late write safe.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use selfsame_core::{Answer, AnswerBody, Fenced, Lease, Store, StoreError};
+
+use crate::background::{self, Backoff};
+use crate::spool::Spool;
+use crate::telemetry;
+
+/// How many bytes of answers may wait in memory.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What an answer costs besides its body.
+const HEAD_BYTES: usize = 1024;
+
+pub(crate) struct Landing {
+    store: Arc<dyn Store>,
+    spool: Option<Spool>,
+    bytes: AtomicUsize,
+    count: AtomicUsize,
+}
+
+impl Landing {
+    pub(crate) fn new(store: Arc<dyn Store>, spool: Option<Spool>) -> Self {
+        Self { store, spool, bytes: AtomicUsize::new(0), count: AtomicUsize::new(0) }
+    }
+
+    /// Takes an answer the store refused. When this returns it is spooled, where there is a
+    /// spool, and will be tried again and again.
+    pub(crate) async fn take(self: &Arc<Self>, lease: Lease, answer: Answer) {
+        self.spool_away(lease, &answer).await;
+        let size = HEAD_BYTES + body_len(&answer);
+        if self.bytes.fetch_add(size, Ordering::Relaxed) + size > BYTES_MAX {
+            self.bytes.fetch_sub(size, Ordering::Relaxed);
+            tracing::error!(record = lease.id.short(), "too many answers wait for the store");
+            return;
+        }
+        telemetry::unlanded_answers(self.count.fetch_add(1, Ordering::Relaxed) + 1);
+        let landing = self.clone();
+        background::spawn(async move {
+            let mut pause = Backoff::new();
+            while let Err(error) = landing.land(lease, &answer).await {
+                tracing::warn!(%error, record = lease.id.short(), "an answer waits for the store");
+                if error.is_damaged() {
+                    break;
+                }
+                pause.wait().await;
+            }
+            landing.bytes.fetch_sub(size, Ordering::Relaxed);
+            telemetry::unlanded_answers(landing.count.fetch_sub(1, Ordering::Relaxed) - 1);
+        });
+    }
+
+    /// Lands what an earlier process left in the spool; what does not land is tried on.
+    pub(crate) async fn land_spooled(self: &Arc<Self>) {
+        let Some(spool) = self.spool.clone() else { return };
+        let waiting = match blocking(move || spool.waiting()).await {
+            Ok(waiting) => waiting,
+            Err(error) => return tracing::error!(%error, "the spool cannot be read"),
+        };
+        for (lease, answer) in waiting {
+            match self.land(lease, &answer).await {
+                Ok(()) => tracing::info!(record = lease.id.short(), "a spooled answer has landed"),
+                Err(_) => self.take(lease, answer).await,
+            }
+        }
+    }
+
+    async fn land(&self, lease: Lease, answer: &Answer) -> Result<(), StoreError> {
+        if self.store.complete(&lease, answer).await? == Fenced::Lost {
+            telemetry::fenced_write();
+            tracing::warn!(record = lease.id.short(), "a late answer was fenced off");
+        }
+        if let Some(spool) = self.spool.clone()
+            && let Err(error) = blocking(move || spool.remove(&lease)).await
+        {
+            tracing::warn!(%error, "a landed answer stays in the spool");
+        }
+        Ok(())
+    }
+
+    async fn spool_away(&self, lease: Lease, answer: &Answer) {
+        let Some(spool) = self.spool.clone() else { return };
+        let answer = answer.clone();
+        if let Err(error) = blocking(move || spool.keep(&lease, &answer)).await {
+            tracing::error!(%error, record = lease.id.short(), "an answer could not be spooled");
+        }
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> std::io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
+}
+
+fn body_len(answer: &Answer) -> usize {
+    match &answer.body {
+        AnswerBody::Kept(body) => body.len(),
+        AnswerBody::NotKept => 0,
+    }
+}

@@ -1,0 +1,54 @@
+//! Makes retries safe: the same key gives the same answer, and the work behind it is done once.
+//!
+//! A client sends `Idempotency-Key`. Behind this layer the first request with a key runs, and
+//! every retry gets the recorded answer, byte for byte, through crashes, races and lost replies.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use axum::{Router, routing::post};
+//! use selfsame::{Idempotency, Policy, stores::MemoryStore};
+//!
+//! # async fn example() -> Result<(), selfsame::StoreError> {
+//! let idempotency = Idempotency::open(Arc::new(MemoryStore::new())).await?;
+//! let app: Router = Router::new()
+//!     .route("/charges", post(|| async { "charged" }))
+//!     .layer(idempotency.layer(Policy::new()));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What a handler may want to know of its own run is in the request's extensions as [`Run`]; what
+//! became of a request is in the response's extensions as [`Served`].
+
+mod background;
+mod body;
+mod collect;
+mod delivery;
+mod engine;
+mod landing;
+mod layer;
+mod outcome;
+mod policy;
+mod reject;
+mod run;
+mod service;
+mod spool;
+mod steps;
+pub mod stores;
+mod telemetry;
+pub mod tenant;
+mod timing;
+
+pub use body::{BoxError, RequestBody, ResponseBody};
+pub use engine::Idempotency;
+pub use layer::IdempotencyLayer;
+pub use outcome::{Outcome, Served};
+pub use policy::{KeyMode, OnStoreError, Policy, ScopeKind, ServerErrors, Work};
+pub use reject::problem_response;
+pub use run::{Run, SaveError};
+pub use selfsame_core::{
+    Answer, Checkpoint, FingerprintForm, InvalidKey, Key, Problem, ProblemDetails, Recover, Secret,
+    StoreError, Tenant,
+};
+pub use service::IdempotencyService;
+pub use spool::Spool;

@@ -1,0 +1,126 @@
+//! [`Outcome`], how a run ended, and [`Served`], what became of a request.
+
+use http::{HeaderMap, StatusCode};
+use selfsame_core::headers::IDEMPOTENCY_OUTCOME;
+
+/// How a run ended, which decides whether its answer is kept.
+///
+/// A handler that knows better than its status puts one into the response's extensions, or sends
+/// the header `Idempotency-Outcome: final|transient|unknown`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The answer is kept and given again.
+    Final,
+    /// The key is freed: a retry runs again.
+    Transient,
+    /// As the route's `server_errors` says.
+    ServerError,
+    /// Whether the work was done is not known; the first client gets the answer as it is.
+    Unknown,
+    /// The request was sent on and no whole answer came back: the response is only a stand-in.
+    AnswerLost,
+    /// The work provably never began.
+    NeverRan,
+}
+
+impl Outcome {
+    /// What a status says by itself.
+    pub fn of(status: StatusCode) -> Self {
+        match status.as_u16() {
+            401 | 403 | 408 | 425 | 429 | 503 => Self::Transient,
+            502 | 504 => Self::Unknown,
+            500.. => Self::ServerError,
+            _ => Self::Final,
+        }
+    }
+
+    /// A handler's own word, taken out of the headers so that no client sees it. A word that is
+    /// not one of ours says nothing.
+    pub(crate) fn take_from(headers: &mut HeaderMap) -> Option<Self> {
+        match headers.remove(IDEMPOTENCY_OUTCOME)?.as_bytes() {
+            b"final" => Some(Self::Final),
+            b"transient" => Some(Self::Transient),
+            b"unknown" => Some(Self::Unknown),
+            _ => None,
+        }
+    }
+}
+
+/// What became of a request. Every response carries one in its extensions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Served {
+    /// It ran, for the first time.
+    Executed,
+    /// It ran after an earlier run that was not the last word.
+    Resumed,
+    /// It got the recorded answer.
+    Replayed,
+    /// Another request with its key runs.
+    InProgress,
+    /// Its key stands for another request.
+    KeyReused,
+    /// It had no key and needed one.
+    MissingKey,
+    /// Its key could not be read.
+    InvalidKey,
+    /// Nothing said whose key it is.
+    MissingTenant,
+    /// Its body was too large or did not arrive.
+    BadBody,
+    /// A person decides about its key.
+    Held,
+    /// Its key was used long ago.
+    Expired,
+    /// Its work is done and the answer was not kept.
+    NotKept,
+    /// It ran unprotected, because the store was down.
+    Bypassed,
+    /// It was refused, because the store was down.
+    StoreError,
+    /// It had no key, and none was needed.
+    Passed,
+}
+
+impl Served {
+    /// The word in metrics and logs.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Resumed => "resumed",
+            Self::Replayed => "replayed",
+            Self::InProgress => "in_progress",
+            Self::KeyReused => "key_reused",
+            Self::MissingKey => "missing_key",
+            Self::InvalidKey => "invalid_key",
+            Self::MissingTenant => "missing_tenant",
+            Self::BadBody => "bad_body",
+            Self::Held => "held",
+            Self::Expired => "expired",
+            Self::NotKept => "not_kept",
+            Self::Bypassed => "bypassed",
+            Self::StoreError => "store_error",
+            Self::Passed => "passed",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_are_sorted_as_the_contract_says() {
+        let table = [
+            (Outcome::Final, vec![200, 201, 202, 204, 301, 303, 400, 402, 404, 409, 410, 422]),
+            (Outcome::Transient, vec![401, 403, 408, 425, 429, 503]),
+            (Outcome::Unknown, vec![502, 504]),
+            (Outcome::ServerError, vec![500, 501, 505, 507, 599]),
+        ];
+        for (outcome, statuses) in table {
+            for status in statuses {
+                let found = Outcome::of(StatusCode::from_u16(status).expect("valid"));
+                assert_eq!(found, outcome, "{status}");
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! [`Policy`]: what one route promises, and its limits.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderName, Method};
+use selfsame_core::headers::IDEMPOTENCY_KEY;
+use selfsame_core::{FingerprintForm, Recover, Tenant};
+
+use crate::tenant::{self, MissingTenant};
+
+/// Whether a route's requests need a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeyMode {
+    /// A request without one is refused.
+    Required,
+    /// A request without one passes unprotected.
+    Optional,
+    /// Keys are not looked at.
+    Off,
+}
+
+/// Where a key counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ScopeKind {
+    /// One key space for a tenant.
+    Tenant,
+    /// A key space for each method and route of a tenant.
+    Endpoint,
+}
+
+/// What becomes of a key whose handler answered 500 or another 5xx of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerErrors {
+    /// A retry runs again.
+    Retry,
+    /// The error is kept and given again.
+    Keep,
+    /// A person decides.
+    Hold,
+}
+
+/// What becomes of a keyed request while the store is down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStoreError {
+    /// It is refused, and nothing runs.
+    Reject,
+    /// It runs unprotected.
+    Bypass,
+}
+
+/// Where the work is done, which tells whether it can outlive the call to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    /// In this process: a handler that returned, panicked or was dropped is over.
+    Here,
+    /// Somewhere else: what was sent may still be going on.
+    Elsewhere,
+}
+
+pub(crate) type TenantSource = dyn Fn(&Parts) -> Result<Tenant, MissingTenant> + Send + Sync;
+
+/// What one route promises, and its limits. Starts as the contract's defaults.
+#[derive(Clone)]
+pub struct Policy {
+    pub(crate) route: Arc<str>,
+    pub(crate) key: KeyMode,
+    pub(crate) key_headers: Vec<HeaderName>,
+    pub(crate) strict_keys: bool,
+    pub(crate) methods: Vec<Method>,
+    pub(crate) tenant: Arc<TenantSource>,
+    pub(crate) scope: ScopeKind,
+    pub(crate) fingerprint: FingerprintForm,
+    pub(crate) fingerprint_headers: Vec<HeaderName>,
+    pub(crate) recover: Recover,
+    pub(crate) server_errors: ServerErrors,
+    pub(crate) retention: Duration,
+    pub(crate) lease: Duration,
+    pub(crate) response_timeout: Duration,
+    pub(crate) run_timeout: Duration,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) answer_bytes_max: usize,
+    pub(crate) stream: bool,
+    pub(crate) replay_set_cookie: bool,
+    pub(crate) on_store_error: OnStoreError,
+    pub(crate) log_keys: bool,
+    pub(crate) work: Work,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            route: "default".into(),
+            key: KeyMode::Optional,
+            key_headers: vec![IDEMPOTENCY_KEY],
+            strict_keys: false,
+            methods: vec![Method::POST, Method::PATCH],
+            tenant: Arc::new(tenant::authorization),
+            scope: ScopeKind::Tenant,
+            fingerprint: FingerprintForm::Canonical,
+            fingerprint_headers: Vec::new(),
+            recover: Recover::Resume,
+            server_errors: ServerErrors::Retry,
+            retention: Duration::from_secs(24 * 60 * 60),
+            lease: Duration::from_secs(30),
+            response_timeout: Duration::from_secs(60),
+            run_timeout: Duration::from_secs(15 * 60),
+            request_bytes_max: 1024 * 1024,
+            answer_bytes_max: 1024 * 1024,
+            stream: false,
+            replay_set_cookie: false,
+            on_store_error: OnStoreError::Reject,
+            log_keys: false,
+            work: Work::Here,
+        }
+    }
+}
+
+macro_rules! settings {
+    ($($(#[$doc:meta])* $name:ident: $type:ty;)*) => {
+        impl Policy {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, $name: $type) -> Self {
+                self.$name = $name;
+                self
+            })*
+        }
+    };
+}
+
+settings! {
+    /// Whether requests need a key. Optional unless set.
+    key: KeyMode;
+    /// The headers a key may come in; more than one of them in a request is an error.
+    key_headers: Vec<HeaderName>;
+    /// Whether only quoted keys (RFC 9651) are taken.
+    strict_keys: bool;
+    /// The methods that are protected: `POST` and `PATCH` unless set.
+    methods: Vec<Method>;
+    /// Where a key counts: for the tenant unless set.
+    scope: ScopeKind;
+    /// How a body is compared: JSON by its meaning unless set.
+    fingerprint: FingerprintForm;
+    /// Headers that are part of what a request is.
+    fingerprint_headers: Vec<HeaderName>;
+    /// What a run without an outcome leads to: another run, unless set.
+    recover: Recover;
+    /// What a 5xx of the handler's own leads to: another run, unless set.
+    server_errors: ServerErrors;
+    /// How long a key lives from its first use: 24 hours unless set.
+    retention: Duration;
+    /// How long a claim lives without renewal: 30 seconds unless set.
+    lease: Duration;
+    /// How long a client waits for its answer: 60 seconds unless set. The work goes on.
+    response_timeout: Duration;
+    /// How long the work may take: 15 minutes unless set. Then its outcome is unknown.
+    run_timeout: Duration;
+    /// The largest request body that can be protected: 1 MiB unless set.
+    request_bytes_max: usize;
+    /// The largest answer that is kept: 1 MiB unless set.
+    answer_bytes_max: usize;
+    /// Whether answers are streams, passed on as they come and never kept.
+    stream: bool;
+    /// Whether `Set-Cookie` is part of a replay.
+    replay_set_cookie: bool;
+    /// What becomes of keyed requests while the store is down: refused, unless set.
+    on_store_error: OnStoreError;
+    /// Whether keys may appear in logs, beside the first characters of their record's id.
+    log_keys: bool;
+    /// Where the work is done: in this process, unless set.
+    work: Work;
+}
+
+impl Policy {
+    /// The contract's defaults for a Rust service.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The name of the route in metrics, logs and, for [`ScopeKind::Endpoint`], in a key's
+    /// identity.
+    #[must_use]
+    pub fn route(mut self, route: impl Into<Arc<str>>) -> Self {
+        self.route = route.into();
+        self
+    }
+
+    /// Where a request's tenant comes from: [`tenant::authorization`] unless set.
+    #[must_use]
+    pub fn tenant(
+        mut self,
+        tenant: impl Fn(&Parts) -> Result<Tenant, MissingTenant> + Send + Sync + 'static,
+    ) -> Self {
+        self.tenant = Arc::new(tenant);
+        self
+    }
+}
+
+impl fmt::Debug for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Policy").field("route", &self.route).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,152 @@
+//! Every refusal and what the client reads of it, in one match.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response};
+use selfsame_core::headers::X_SHOULD_RETRY;
+use selfsame_core::{Answer, InvalidKey, Problem, ProblemDetails};
+
+use crate::body::ResponseBody;
+use crate::outcome::Served;
+use crate::tenant::MissingTenant;
+
+/// How many seconds a client is asked to wait before it tries again.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// Why a request is not run, or its answer not given.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    MissingKey { header: String },
+    InvalidKey(InvalidKey),
+    TwoKeys,
+    MissingTenant(MissingTenant),
+    BodyTooLarge { bytes_max: usize },
+    BodyIncomplete,
+    Reused,
+    Busy,
+    Held,
+    Expired,
+    NotKept(Answer),
+    StoreDown,
+    Damaged,
+    AnswerLost { held: bool },
+    TimedOut,
+}
+
+/// The response to a refusal.
+pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
+    let (problem, served, detail) = explain(refusal);
+    let mut details = ProblemDetails::new(problem, detail);
+    if let Refusal::NotKept(answer) = refusal {
+        details = details.with("original_status", answer.status.as_u16());
+        if let Some(Ok(location)) = answer.headers.get(LOCATION).map(HeaderValue::to_str) {
+            details = details.with("location", location);
+        }
+    }
+    let mut response = problem_response(&details)
+        .map(|body| ResponseBody::whole(body, HeaderMap::new()));
+    response.extensions_mut().insert(served);
+    response
+}
+
+/// A problem as a response, with the headers that belong to it.
+pub fn problem_response(details: &ProblemDetails) -> Response<Bytes> {
+    let problem = details.problem;
+    let link = format!("<{}>; rel=\"describedby\"", details.type_uri());
+    let mut response = Response::new(Bytes::from(details.to_json()));
+    *response.status_mut() = problem.status();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(LINK, HeaderValue::from_str(&link).expect("a slug is a header value"));
+    let retry = if problem.is_retryable() { "true" } else { "false" };
+    headers.insert(X_SHOULD_RETRY, HeaderValue::from_static(retry));
+    if matches!(problem, Problem::InProgress | Problem::StoreUnavailable) {
+        headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    }
+    response
+}
+
+fn explain(refusal: &Refusal) -> (Problem, Served, String) {
+    match refusal {
+        Refusal::MissingKey { header } => (
+            Problem::MissingKey,
+            Served::MissingKey,
+            format!("send a {header} header with a value that is new for each operation and the same for each retry of it"),
+        ),
+        Refusal::InvalidKey(invalid) => (Problem::InvalidKey, Served::InvalidKey, invalid.to_string()),
+        Refusal::TwoKeys => (
+            Problem::InvalidKey,
+            Served::InvalidKey,
+            "the request carries more than one key; send one".into(),
+        ),
+        Refusal::MissingTenant(missing) => {
+            (Problem::MissingTenant, Served::MissingTenant, missing.detail.clone())
+        }
+        Refusal::BodyTooLarge { bytes_max } => (
+            Problem::BodyTooLarge,
+            Served::BadBody,
+            format!("a request with a key may have a body of {bytes_max} bytes; nothing was sent"),
+        ),
+        Refusal::BodyIncomplete => (
+            Problem::BodyIncomplete,
+            Served::BadBody,
+            "the body ended early or could not be read; send the whole request again".into(),
+        ),
+        Refusal::Reused => (
+            Problem::KeyReused,
+            Served::KeyReused,
+            "this key was first used with another method, path, query or body; use a new key for a new operation".into(),
+        ),
+        Refusal::Busy => (
+            Problem::InProgress,
+            Served::InProgress,
+            "the first request with this key is still running; its answer will be here for a retry".into(),
+        ),
+        Refusal::Held => (
+            Problem::OutcomeUnknown,
+            Served::Held,
+            "an earlier request with this key was interrupted, and whether it was carried out must be looked up; it is not run again until the operator decides. Do not send it with a new key".into(),
+        ),
+        Refusal::Expired => (
+            Problem::KeyExpired,
+            Served::Expired,
+            "the request with this key was carried out long ago, and its answer is no longer kept".into(),
+        ),
+        Refusal::NotKept(_) => (
+            Problem::ResponseNotKept,
+            Served::NotKept,
+            "the request was carried out; its answer was too large, or a stream, and went to the first caller only".into(),
+        ),
+        Refusal::StoreDown => (
+            Problem::StoreUnavailable,
+            Served::StoreError,
+            "the store that remembers keys cannot be used at the moment; nothing was sent, try again".into(),
+        ),
+        Refusal::Damaged => (
+            Problem::RecordDamaged,
+            Served::StoreError,
+            "what is stored under this key fails its checksum; it is neither given nor run again until the operator has looked at it".into(),
+        ),
+        Refusal::AnswerLost { held } => {
+            (Problem::UpstreamFailed { held: *held }, Served::Executed, lost_detail(*held).into())
+        }
+        Refusal::TimedOut => (
+            Problem::UpstreamTimeout,
+            Served::Executed,
+            "the work goes on, and its answer will be here for a retry with the same key".into(),
+        ),
+    }
+}
+
+fn lost_detail(held: bool) -> &'static str {
+    match held {
+        true => {
+            "the request was sent and its answer was lost, so it may have been carried out; the \
+             key is held until the operator decides. Do not send it with a new key"
+        }
+        false => {
+            "the request was sent and its answer was lost; send it again with the same key and \
+             it goes on from where it stopped"
+        }
+    }
+}

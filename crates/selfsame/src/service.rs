@@ -1,0 +1,123 @@
+//! [`IdempotencyService`]: one request's way, from the key to the replay.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::Body;
+use tokio::sync::oneshot;
+use tower_service::Service;
+
+use crate::body::{BoxError, RequestBody, ResponseBody};
+use crate::delivery::{Delivery, await_reply};
+use crate::engine::Engine;
+use crate::outcome::Served;
+use crate::policy::Policy;
+use crate::reject;
+use crate::steps::{self, Parsed, Settled};
+use crate::telemetry;
+use crate::timing::{RanFor, Stopwatch};
+
+/// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
+/// service's own: a refusal is a response.
+#[derive(Clone)]
+pub struct IdempotencyService<S> {
+    inner: S,
+    engine: Arc<Engine>,
+    policy: Arc<Policy>,
+}
+
+impl<S> IdempotencyService<S> {
+    pub(crate) fn new(inner: S, engine: Arc<Engine>, policy: Arc<Policy>) -> Self {
+        Self { inner, engine, policy }
+    }
+
+    /// The seven steps: parse, scope, fingerprint, claim, run, record, replay.
+    async fn handle<B, R>(self, request: Request<B>) -> Result<Response<ResponseBody<R>>, S::Error>
+    where
+        S: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        let Self { mut inner, engine, policy } = self;
+
+        let keyed = match steps::parse(request, &policy) {
+            Parsed::Keyed(keyed) => keyed,
+            Parsed::Unkeyed(request) => return steps::pass(&mut inner, request).await,
+            Parsed::Refused(refusal) => return Ok(reject::answer(&refusal)),
+        };
+        let identity = match steps::scope(&keyed, &policy, &engine.secret) {
+            Ok(identity) => identity,
+            Err(refusal) => return Ok(reject::answer(&refusal)),
+        };
+        let asked = match steps::fingerprint(keyed, identity, &policy, &engine.secret).await {
+            Ok(asked) => asked,
+            Err(refusal) => return Ok(reject::answer(&refusal)),
+        };
+
+        // The client may hang up from here on: what is claimed is run and recorded all the same.
+        let (reply, answer) = oneshot::channel();
+        let response_timeout = policy.response_timeout;
+        engine.clone().detach(async move {
+            let delivery = match steps::claim(&engine, &asked.ask, &policy).await {
+                Settled::Run(claim) => {
+                    let claim = Arc::new(claim.start());
+                    let deadline = tokio::time::Instant::now() + policy.run_timeout;
+                    steps::heartbeat(&claim, async {
+                        let ran = steps::run(inner, asked.request, &claim, deadline).await;
+                        steps::record(ran, &claim, &engine, &policy, deadline).await
+                    })
+                    .await
+                }
+                Settled::Replay(answer) => Delivery::of(steps::replay(answer, asked.origin)),
+                Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal)),
+                Settled::Bypass => steps::bypass(&mut inner, asked.request).await,
+            };
+            delivery.deliver(reply).await;
+        });
+        await_reply(response_timeout, answer).await
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for IdempotencyService<S>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Response<ResponseBody<R>>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The clone stays behind: readiness was polled on the one that is called.
+        let clone = self.clone();
+        let ready = std::mem::replace(self, clone);
+        let policy = self.policy.clone();
+        Box::pin(async move {
+            let stopwatch = Stopwatch::start();
+            let mut answered = ready.handle(request).await;
+            if let Ok(response) = &mut answered {
+                let served = response.extensions().get().copied().unwrap_or(Served::Passed);
+                let ran = response.extensions_mut().remove::<RanFor>().map(|ran| ran.0);
+                telemetry::served(&policy.route, served, stopwatch.elapsed(), ran);
+            }
+            answered
+        })
+    }
+}

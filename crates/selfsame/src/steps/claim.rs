@@ -1,0 +1,87 @@
+//! Step 4: exactly one of many rivals runs.
+
+use selfsame_core::{
+    Answer, Ask, Claim, Claimed, StoreError, StoreErrorKind, Unstarted,
+};
+
+use crate::engine::Engine;
+use crate::policy::{OnStoreError, Policy};
+use crate::reject::Refusal;
+use crate::telemetry;
+
+pub(crate) enum Settled {
+    Run(Claim<Unstarted>),
+    Replay(Answer),
+    Refused(Refusal),
+    /// The store is down, and the route would rather run than wait.
+    Bypass,
+}
+
+pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settled {
+    let settled = match ask_store(engine, ask).await {
+        Ok(Claimed::Run(grant)) => {
+            if grant.took_over {
+                telemetry::lease_expired();
+            }
+            Settled::Run(Claim::new(grant, engine.store.clone(), engine.releaser()))
+        }
+        Ok(Claimed::Replay(answer)) => Settled::Replay(answer),
+        Ok(Claimed::Busy { .. }) => Settled::Refused(Refusal::Busy),
+        Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused),
+        Ok(Claimed::Held { newly }) => {
+            if newly {
+                telemetry::lease_expired();
+            }
+            Settled::Refused(Refusal::Held)
+        }
+        Ok(Claimed::Expired) => Settled::Refused(Refusal::Expired),
+        Err(error) => store_failed(&error, ask, policy),
+    };
+    tracing::debug!(
+        record = ask.id.short(),
+        key = policy.log_keys.then(|| ask.label.key.as_str()),
+        route = &*policy.route,
+        decision = settled.name(),
+        "claimed"
+    );
+    settled
+}
+
+async fn ask_store(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
+    let first = engine.store.claim(ask).await;
+    let Err(StoreErrorKind::MayHaveLanded) = first.as_ref().map_err(StoreError::kind) else {
+        return first;
+    };
+    // The acknowledgement may be all that was lost: the same attempt id finds its own claim.
+    let second = engine.store.claim(ask).await;
+    if second.is_err() {
+        engine.give_back.unheard(ask.clone());
+    }
+    second
+}
+
+fn store_failed(error: &StoreError, ask: &Ask, policy: &Policy) -> Settled {
+    let cause = std::error::Error::source(error).map(ToString::to_string);
+    let record = ask.id.short();
+    if error.is_damaged() {
+        telemetry::damaged_record();
+        tracing::error!(%error, cause, record, "a record is damaged: neither served nor run");
+        return Settled::Refused(Refusal::Damaged);
+    }
+    tracing::warn!(%error, cause, record, "the store failed at a claim");
+    match policy.on_store_error {
+        OnStoreError::Reject => Settled::Refused(Refusal::StoreDown),
+        OnStoreError::Bypass => Settled::Bypass,
+    }
+}
+
+impl Settled {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Run(_) => "run",
+            Self::Replay(_) => "replay",
+            Self::Refused(_) => "refuse",
+            Self::Bypass => "bypass",
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Step 3: the whole body is read, and which request the key stands for is known.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request};
+use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use selfsame_core::{Ask, AttemptId, Fingerprint, RequestFacts, Secret};
+
+use super::{Identity, Keyed};
+use crate::body::{BoxError, RequestBody};
+use crate::policy::Policy;
+use crate::reject::Refusal;
+
+/// A request that is ready to be claimed and run.
+pub(crate) struct Asked<B> {
+    pub(crate) ask: Ask,
+    pub(crate) request: Request<RequestBody<B>>,
+    pub(crate) origin: Option<HeaderValue>,
+}
+
+pub(crate) async fn fingerprint<B>(
+    keyed: Keyed<B>,
+    identity: Identity,
+    policy: &Policy,
+    secret: &Secret,
+) -> Result<Asked<B>, Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let Keyed { parts, body, .. } = keyed;
+    let (data, trailers) = read(&parts, body, policy.request_bytes_max).await?;
+    let ask = Ask {
+        id: identity.id,
+        fingerprint: fingerprint_of(&parts, &data, policy, secret),
+        attempt_id: AttemptId::random(),
+        lease: policy.lease,
+        retention: policy.retention,
+        recover: policy.recover,
+        label: identity.label,
+    };
+    let origin = parts.headers.get(ORIGIN).cloned();
+    let whole = RequestBody::whole(data, trailers);
+    Ok(Asked { ask, request: Request::from_parts(parts, whole), origin })
+}
+
+async fn read<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<(Bytes, HeaderMap), Refusal>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let too_large = Refusal::BodyTooLarge { bytes_max };
+    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    // Whoever announces too much need not send it first.
+    if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > bytes_max as u64) {
+        return Err(too_large);
+    }
+    match Limited::new(body, bytes_max).collect().await {
+        Ok(collected) => {
+            let trailers = collected.trailers().cloned().unwrap_or_default();
+            Ok((collected.to_bytes(), trailers))
+        }
+        Err(error) if error.is::<LengthLimitError>() => Err(too_large),
+        Err(_) => Err(Refusal::BodyIncomplete),
+    }
+}
+
+fn fingerprint_of(parts: &Parts, body: &[u8], policy: &Policy, secret: &Secret) -> Fingerprint {
+    let headers: Vec<_> = policy
+        .fingerprint_headers
+        .iter()
+        .map(|name| (name.as_str(), parts.headers.get(name).map(HeaderValue::as_bytes)))
+        .collect();
+    let facts = RequestFacts {
+        method: &parts.method,
+        path: parts.uri.path(),
+        query: parts.uri.query(),
+        content_type: parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
+        headers: &headers,
+        body,
+    };
+    Fingerprint::of(&facts, policy.fingerprint, Some(secret))
+}

@@ -1,0 +1,18 @@
+//! The seven steps of a keyed request, one file each. A step does not branch on another's
+//! business: that is `handle`'s.
+
+mod claim;
+mod fingerprint;
+mod parse;
+mod record;
+mod replay;
+mod run;
+mod scope;
+
+pub(crate) use claim::{Settled, claim};
+pub(crate) use fingerprint::fingerprint;
+pub(crate) use parse::{Keyed, Parsed, parse};
+pub(crate) use record::record;
+pub(crate) use replay::replay;
+pub(crate) use run::{bypass, heartbeat, pass, run};
+pub(crate) use scope::{Identity, scope};

@@ -1,0 +1,223 @@
+//! Step 6: the outcome is durable before the first byte of the answer goes out.
+
+use std::future::Future;
+
+use bytes::Bytes;
+use http::response::Parts;
+use http::{HeaderMap, Response, StatusCode};
+use http_body::Body;
+use selfsame_core::{
+    Answer, AnswerBody, Claim, Fenced, Release, RecordId, Started, State, StoreError,
+};
+use tokio::time::Instant;
+
+use super::replay::{answer_to_keep, replay};
+use super::run::Ran;
+use crate::background::Backoff;
+use crate::body::{BoxError, ResponseBody};
+use crate::collect::{Collected, collect};
+use crate::delivery::Delivery;
+use crate::engine::Engine;
+use crate::outcome::{Outcome, Served};
+use crate::policy::{Policy, ServerErrors, Work};
+use crate::reject::{self, Refusal};
+use crate::telemetry;
+
+/// How often a release is tried before the key is left to its lease.
+const RELEASE_TRIES: u32 = 3;
+
+/// Records how the run ended, and gives what its client shall read.
+pub(crate) async fn record<R, E>(
+    ran: Ran<R, E>,
+    claim: &Claim<Started>,
+    engine: &Engine,
+    policy: &Policy,
+    deadline: Instant,
+) -> Delivery<R, E>
+where
+    R: Body<Data = Bytes>,
+    R::Error: Into<BoxError>,
+{
+    let recorder = Recorder { claim, engine, policy };
+    match ran {
+        Ran::Answered(mut response, ran_for) => {
+            let served = if claim.grant().attempt > 1 { Served::Resumed } else { Served::Executed };
+            response.extensions_mut().insert(served);
+            response.extensions_mut().insert(ran_for);
+            recorder.answered(response, deadline).await
+        }
+        Ran::Errored(error) => {
+            recorder.release(recorder.unknown()).await;
+            Delivery::error(error)
+        }
+        Ran::Panicked(payload) => {
+            recorder.release(recorder.unknown()).await;
+            Delivery::panic(payload)
+        }
+        Ran::TimedOut => recorder.answer_lost().await,
+    }
+}
+
+struct Recorder<'a> {
+    claim: &'a Claim<Started>,
+    engine: &'a Engine,
+    policy: &'a Policy,
+}
+
+impl Recorder<'_> {
+    async fn answered<R, E>(&self, mut response: Response<R>, deadline: Instant) -> Delivery<R, E>
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        let said = Outcome::take_from(response.headers_mut());
+        let said = response.extensions_mut().remove().or(said);
+        let outcome = said.unwrap_or_else(|| Outcome::of(response.status()));
+        let release = match outcome {
+            Outcome::Final => return self.keep(response, deadline).await,
+            Outcome::ServerError => match self.policy.server_errors {
+                ServerErrors::Keep => return self.keep(response, deadline).await,
+                ServerErrors::Retry => Release::Retry,
+                ServerErrors::Hold => Release::Hold,
+            },
+            Outcome::AnswerLost => return self.answer_lost().await,
+            Outcome::Transient if is_unauthorised(response.status()) => Release::Forget,
+            Outcome::Transient => Release::Retry,
+            Outcome::Unknown => self.unknown(),
+            Outcome::NeverRan => Release::NeverRan,
+        };
+        self.release(release).await;
+        Delivery::of(response.map(ResponseBody::streamed))
+    }
+
+    /// Keeps the answer whole, or, where it is too large or a stream, that it was given.
+    async fn keep<R, E>(&self, response: Response<R>, deadline: Instant) -> Delivery<R, E>
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        let (parts, body) = response.into_parts();
+        let collected = match self.streams(&parts) {
+            true => Collected::Over { begun: Vec::new(), rest: Box::pin(body) },
+            false => collect(body, self.policy.answer_bytes_max, deadline).await,
+        };
+        match collected {
+            Collected::Whole { data, trailers } => {
+                let body = AnswerBody::Kept(data.clone());
+                let answer = answer_to_keep(&parts, body, trailers.clone(), self.policy);
+                match self.complete(answer).await {
+                    Fenced::Applied => {
+                        let body = ResponseBody::whole(data, trailers);
+                        Delivery::of(Response::from_parts(parts, body))
+                    }
+                    Fenced::Lost => Delivery::of(self.stored_truth().await),
+                }
+            }
+            Collected::Over { begun, rest } => {
+                let none = HeaderMap::new();
+                let answer = answer_to_keep(&parts, AnswerBody::NotKept, none, self.policy);
+                match self.complete(answer).await {
+                    Fenced::Applied => Delivery::pumped(parts, begun, rest, deadline),
+                    Fenced::Lost => Delivery::of(self.stored_truth().await),
+                }
+            }
+            Collected::Broken => self.answer_lost().await,
+        }
+    }
+
+    fn streams(&self, parts: &Parts) -> bool {
+        let kind = parts.headers.get(http::header::CONTENT_TYPE);
+        let kind = kind.map(|kind| kind.as_bytes().to_ascii_lowercase()).unwrap_or_default();
+        self.policy.stream || kind.starts_with(b"text/event-stream")
+    }
+
+    /// A store that fails now does not take the answer from the client: it lands later.
+    async fn complete(&self, answer: Answer) -> Fenced {
+        match self.claim.complete(&answer).await {
+            Ok(fenced) => self.counted(fenced),
+            Err(error) => {
+                let lease = self.claim.grant().lease;
+                tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
+                self.engine.landing.take(lease, answer).await;
+                Fenced::Applied
+            }
+        }
+    }
+
+    async fn release(&self, release: Release) {
+        let released = match release {
+            Release::NeverRan => self.insist(|| self.claim.never_ran()).await,
+            release => self.insist(|| self.claim.release(release)).await,
+        };
+        match released {
+            Ok(fenced) => drop(self.counted(fenced)),
+            Err(error) => tracing::error!(
+                %error,
+                record = self.id().short(),
+                "a key was not released: its lease ends it"
+            ),
+        }
+    }
+
+    async fn insist<F>(&self, call: impl Fn() -> F) -> Result<Fenced, StoreError>
+    where
+        F: Future<Output = Result<Fenced, StoreError>>,
+    {
+        let mut pause = Backoff::new();
+        for _ in 1..RELEASE_TRIES {
+            if let Ok(fenced) = call().await {
+                return Ok(fenced);
+            }
+            pause.wait().await;
+        }
+        call().await
+    }
+
+    /// How a run ends of which nobody knows how far it came.
+    fn unknown(&self) -> Release {
+        match self.policy.work {
+            Work::Here => Release::Crashed,
+            Work::Elsewhere => Release::Unheard,
+        }
+    }
+
+    async fn answer_lost<R, E>(&self) -> Delivery<R, E> {
+        self.release(self.unknown()).await;
+        let held = match self.engine.store.get(self.id()).await {
+            Ok(Some(record)) => matches!(record.state, State::Held { .. }),
+            Ok(None) => false,
+            // Nothing can be promised about a retry.
+            Err(_) => true,
+        };
+        Delivery::of(reject::answer(&Refusal::AnswerLost { held }))
+    }
+
+    /// What the record says, when it is no longer ours to write.
+    async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
+        let record = match self.engine.store.get(self.id()).await {
+            Ok(record) => record,
+            Err(_) => return reject::answer(&Refusal::StoreDown),
+        };
+        match record.map(|record| record.state) {
+            Some(State::Completed { answer, .. }) => replay(answer, None),
+            Some(State::Claimed { .. }) => reject::answer(&Refusal::Busy),
+            _ => reject::answer(&Refusal::Held),
+        }
+    }
+
+    fn counted(&self, fenced: Fenced) -> Fenced {
+        if fenced == Fenced::Lost {
+            telemetry::fenced_write();
+            tracing::warn!(record = self.id().short(), "a stale write was fenced off");
+        }
+        fenced
+    }
+
+    fn id(&self) -> &RecordId {
+        &self.claim.grant().lease.id
+    }
+}
+
+fn is_unauthorised(status: StatusCode) -> bool {
+    status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN
+}

@@ -1,0 +1,71 @@
+//! Step 7: the recorded answer, given again; and which of an answer's headers that can be.
+
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, SET_COOKIE};
+use http::response::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_moment};
+use selfsame_core::{Answer, AnswerBody};
+
+use crate::body::ResponseBody;
+use crate::outcome::Served;
+use crate::policy::Policy;
+use crate::reject::{self, Refusal};
+
+/// The answer, to a retry that came from `origin`.
+pub(crate) fn replay<B>(
+    mut answer: Answer,
+    origin: Option<HeaderValue>,
+) -> Response<ResponseBody<B>> {
+    let AnswerBody::Kept(body) = answer.body else {
+        return reject::answer(&Refusal::NotKept(answer));
+    };
+    keep_fitting_cors(&mut answer.headers, origin);
+    let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
+    *response.status_mut() = answer.status;
+    *response.headers_mut() = answer.headers;
+    response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    response.extensions_mut().insert(Served::Replayed);
+    response
+}
+
+/// What is kept of a fresh answer.
+pub(crate) fn answer_to_keep(
+    parts: &Parts,
+    body: AnswerBody,
+    trailers: HeaderMap,
+    policy: &Policy,
+) -> Answer {
+    let mut headers = HeaderMap::with_capacity(parts.headers.len());
+    for (name, value) in &parts.headers {
+        if is_kept(name, policy) {
+            headers.append(name, value.clone());
+        }
+    }
+    Answer { status: parts.status, headers, body, trailers }
+}
+
+fn is_kept(name: &HeaderName, policy: &Policy) -> bool {
+    if name == SET_COOKIE {
+        return policy.replay_set_cookie;
+    }
+    // The length follows from the body; a stored one could only disagree with it.
+    name != CONTENT_LENGTH && !is_hop_by_hop(name) && !is_of_the_moment(name)
+}
+
+/// A page of one origin must not read what was answered to another.
+fn keep_fitting_cors(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    let fits = match headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) {
+        Some(allowed) => allowed == "*" || Some(allowed) == origin.as_ref(),
+        None => true,
+    };
+    if !fits {
+        let cors: Vec<HeaderName> = headers
+            .keys()
+            .filter(|name| name.as_str().starts_with("access-control-"))
+            .cloned()
+            .collect();
+        for name in cors {
+            headers.remove(name);
+        }
+    }
+}

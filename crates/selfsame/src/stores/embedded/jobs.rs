@@ -1,0 +1,90 @@
+//! Work for a thread that owns a connection: asked for within a bound, awaited within a time.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use selfsame_core::{StoreError, StoreErrorKind};
+use tokio::sync::oneshot;
+
+use super::trouble::{Refusal, Trouble};
+
+/// The most work that waits for one thread.
+const QUEUE_MAX: usize = 16_384;
+
+/// Where callers leave work for a thread, which ends when this is dropped and the work is done.
+pub(super) struct Queue<C> {
+    jobs: SyncSender<Job<C>>,
+    time_out: Duration,
+    lost: StoreErrorKind,
+}
+
+/// Work of some caller, over a connection and its surroundings `C`.
+pub(super) type Job<C> = Box<dyn Pending<C>>;
+
+pub(super) trait Pending<C>: Send {
+    /// Does the work. Its outcome is kept back until [`Pending::tell`].
+    fn run(&mut self, context: &mut C) -> Result<(), rusqlite::Error>;
+
+    /// Tells the caller the outcome, or why there is none.
+    fn tell(self: Box<Self>, verdict: Result<(), &Refusal>);
+}
+
+impl<C: 'static> Queue<C> {
+    /// A queue and its far end. `lost` is what a caller must believe that got no answer in time.
+    pub(super) fn new(time_out: Duration, lost: StoreErrorKind) -> (Self, Receiver<Job<C>>) {
+        let (sender, receiver) = sync_channel(QUEUE_MAX);
+        (Self { jobs: sender, time_out, lost }, receiver)
+    }
+
+    /// Has `work` done, and waits for its outcome.
+    pub(super) async fn ask<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut C) -> Result<T, Trouble> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Work { work: Some(work), outcome: None, reply });
+        self.jobs.try_send(job).map_err(|_| {
+            StoreError::new(StoreErrorKind::NotWritten, "the store's queue is full")
+        })?;
+        match tokio::time::timeout(self.time_out, answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(StoreError::new(self.lost, "the store's thread is gone")),
+            Err(_) => Err(StoreError::new(
+                self.lost,
+                format!("the store did not answer within {:?}", self.time_out),
+            )),
+        }
+    }
+}
+
+struct Work<T, F> {
+    work: Option<F>,
+    outcome: Option<Result<T, StoreError>>,
+    reply: oneshot::Sender<Result<T, StoreError>>,
+}
+
+impl<C, T, F> Pending<C> for Work<T, F>
+where
+    T: Send,
+    F: FnOnce(&mut C) -> Result<T, Trouble> + Send,
+{
+    fn run(&mut self, context: &mut C) -> Result<(), rusqlite::Error> {
+        let work = self.work.take().expect("work is done once");
+        self.outcome = Some(match work(context) {
+            Ok(value) => Ok(value),
+            Err(Trouble::Damaged(error)) => Err(error),
+            Err(Trouble::Sqlite(error)) => return Err(error),
+        });
+        Ok(())
+    }
+
+    fn tell(self: Box<Self>, verdict: Result<(), &Refusal>) {
+        let outcome = match verdict {
+            Ok(()) => self.outcome.expect("work is done before its outcome is told"),
+            Err(refusal) => Err(refusal.error()),
+        };
+        // Nobody listens any more if the caller's time is over.
+        let _ = self.reply.send(outcome);
+    }
+}

@@ -1,0 +1,215 @@
+//! [`Ledger`]: what the writer's thread does to records, within the transaction of a batch.
+//!
+//! Each change is one of core's pure ones, between a read and a write of the record's row.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, OptionalExtension, params};
+use selfsame_core::{
+    Ask, Checkpoint, Claimed, Clock, Fence, Fenced, Lease, Record, RecordId, Release, Resolution,
+    Resolved, State, Swept, Timestamp, wire,
+};
+
+use super::expiry::Buckets;
+use super::rows::{self, Boot, Row, stand_in};
+use super::trouble::Trouble;
+
+/// The write connection and what belongs to it.
+pub(super) struct Ledger {
+    conn: Connection,
+    clock: Arc<dyn Clock>,
+    boot: Boot,
+    buckets: Buckets,
+    now: Timestamp,
+}
+
+impl Ledger {
+    pub(super) fn new(
+        conn: Connection,
+        clock: Arc<dyn Clock>,
+        boot: Boot,
+    ) -> rusqlite::Result<Self> {
+        let buckets = Buckets::load(&conn)?;
+        let now = clock.now();
+        Ok(Self { conn, clock, boot, buckets, now })
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.conn
+    }
+
+    /// Begins a batch, at one time for all in it.
+    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
+        self.now = self.clock.now();
+        self.conn.prepare_cached("BEGIN")?.execute([]).map(drop)
+    }
+
+    /// Makes the batch durable. A batch that only read costs nothing here.
+    pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
+        self.conn.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+
+    /// Undoes the batch, as far as SQLite has not done so by itself.
+    pub(super) fn roll_back(&mut self) -> rusqlite::Result<()> {
+        if !self.conn.is_autocommit() {
+            self.conn.execute_batch("ROLLBACK")?;
+        }
+        self.buckets = Buckets::load(&self.conn)?;
+        Ok(())
+    }
+
+    pub(super) fn claim(&mut self, ask: &Ask) -> Result<Claimed, Trouble> {
+        let found = self.find(&ask.id)?;
+        let found = found.map(|row| row.whole(&self.conn, self.now)).transpose()?;
+        let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
+        if let Some(next) = next {
+            let had_checkpoint = found.is_some_and(|found| found.checkpoint.is_some());
+            if had_checkpoint && next.checkpoint.is_none() {
+                rows::delete_checkpoint(&self.conn, &ask.id)?;
+            }
+            self.save(&next, None)?;
+        }
+        Ok(claimed)
+    }
+
+    pub(super) fn renew(&mut self, lease: &Lease) -> Result<Fenced, Trouble> {
+        self.change(lease, None, |record, now| record.renew(lease, now))
+    }
+
+    pub(super) fn checkpoint(
+        &mut self,
+        lease: &Lease,
+        checkpoint: Checkpoint,
+    ) -> Result<Fenced, Trouble> {
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        let fenced = record.checkpoint(lease, checkpoint);
+        if fenced == Fenced::Applied {
+            rows::save_checkpoint(&self.conn, &record)?;
+            self.save(&record, None)?;
+        }
+        Ok(fenced)
+    }
+
+    /// `frame` is the answer, encoded by the caller: the writer's thread has enough to do.
+    pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Fenced, Trouble> {
+        self.change(lease, Some(frame), |record, now| record.complete(lease, stand_in(), now))
+    }
+
+    pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {
+        match self.find(&lease.id)? {
+            Some(row) if row.record.is_forgotten_by(lease, release) => {
+                rows::delete(&self.conn, &row.record)?;
+                Ok(Fenced::Applied)
+            }
+            _ => self.change(lease, None, |record, now| record.release(lease, release, now)),
+        }
+    }
+
+    pub(super) fn resolve(
+        &mut self,
+        id: &RecordId,
+        fence: Fence,
+        resolution: Resolution,
+    ) -> Result<Resolved, Trouble> {
+        let found = self.find(id)?.map(|row| row.record);
+        let Some(mut record) = found.filter(|record| !record.is_expired(self.now)) else {
+            return Ok(Resolved::Missing);
+        };
+        let frame = match &resolution {
+            Resolution::Complete(answer) => Some(wire::encode_answer(id, answer)),
+            Resolution::Free => None,
+        };
+        let resolved = record.resolve(fence, resolution, self.now);
+        if resolved == Resolved::Done {
+            self.save(&record, frame.as_deref())?;
+        }
+        Ok(resolved)
+    }
+
+    /// Takes away which of `ids` expired, holds which died, and drops a table whose time is
+    /// over. Whoever found them read beside the writer, so each is looked at again.
+    pub(super) fn sweep(&mut self, ids: &[RecordId]) -> Result<Swept, Trouble> {
+        let mut swept = Swept::default();
+        for id in ids {
+            let mut record = match self.find(id) {
+                Ok(Some(row)) => row.record,
+                Ok(None) | Err(Trouble::Damaged(_)) => continue,
+                Err(trouble) => return Err(trouble),
+            };
+            if record.is_expired(self.now) {
+                rows::delete(&self.conn, &record)?;
+                swept.removed += 1;
+            } else if is_newly_held(&record, self.now) {
+                record.settle(self.now);
+                self.save(&record, None)?;
+                swept.held += 1;
+            }
+        }
+        self.buckets.drop_one(&self.conn, self.now)?;
+        Ok(swept)
+    }
+
+    pub(super) fn fact_or(&mut self, name: &str, value: Vec<u8>) -> Result<Vec<u8>, Trouble> {
+        match fact(&self.conn, name)? {
+            Some(known) => Ok(known),
+            None => {
+                self.set_fact(name, &value)?;
+                Ok(value)
+            }
+        }
+    }
+
+    pub(super) fn set_fact(&mut self, name: &str, value: &[u8]) -> Result<(), Trouble> {
+        set_fact(&self.conn, name, value)?;
+        Ok(())
+    }
+
+    fn find(&self, id: &RecordId) -> Result<Option<Row>, Trouble> {
+        rows::find(&self.conn, id, self.boot)
+    }
+
+    /// A finished record is only read, even where the change is recognised as its own.
+    fn change(
+        &mut self,
+        lease: &Lease,
+        frame: Option<&[u8]>,
+        change: impl FnOnce(&mut Record, Timestamp) -> Fenced,
+    ) -> Result<Fenced, Trouble> {
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        let was_finished = matches!(record.state, State::Completed { .. });
+        let fenced = change(&mut record, self.now);
+        if fenced == Fenced::Applied && !was_finished {
+            self.save(&record, frame)?;
+        }
+        Ok(fenced)
+    }
+
+    fn save(&mut self, record: &Record, frame: Option<&[u8]>) -> rusqlite::Result<()> {
+        let answer = match frame {
+            Some(frame) => {
+                Some(self.buckets.append(&self.conn, frame, record.expires_at, self.now)?)
+            }
+            None => None,
+        };
+        rows::save(&self.conn, record, answer, self.boot)
+    }
+}
+
+/// Whether a sweep has something to do with the record.
+pub(super) fn is_due(record: &Record, now: Timestamp) -> bool {
+    record.is_expired(now) || is_newly_held(record, now)
+}
+
+fn is_newly_held(record: &Record, now: Timestamp) -> bool {
+    matches!(record.state, State::Claimed { .. }) && record.is_held(now)
+}
+
+pub(super) fn fact(conn: &Connection, name: &str) -> rusqlite::Result<Option<Vec<u8>>> {
+    let mut statement = conn.prepare_cached("SELECT value FROM facts WHERE name = ?1")?;
+    statement.query_row([name], |row| row.get(0)).optional()
+}
+
+pub(super) fn set_fact(conn: &Connection, name: &str, value: &[u8]) -> rusqlite::Result<()> {
+    let mut statement = conn.prepare_cached("REPLACE INTO facts VALUES (?1, ?2)")?;
+    statement.execute(params![name, value]).map(drop)
+}

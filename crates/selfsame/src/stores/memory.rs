@@ -1,0 +1,258 @@
+//! [`MemoryStore`]: records in this process, gone with it. For tests, and for services that run
+//! once and keep nothing over a restart.
+//!
+//! It is a store and not a cache: nothing unexpired is ever dropped to make room.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
+use selfsame_core::{
+    Answer, Ask, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
+    Record, RecordId, Release, Resolution, Resolved, State, Store, StoreError, Sweep, Swept,
+    Timestamp,
+};
+
+use super::SystemClock;
+
+/// Enough that callers of different keys seldom meet.
+const SHARDS: usize = 64;
+
+/// Ordered, so that a sweep can go on behind the last id it saw.
+type Shard = BTreeMap<RecordId, Record>;
+
+/// Records in this process.
+///
+/// Each call about a key takes the one lock of its shard once, and reads the clock under it: the
+/// time that decides never goes back from one call to the next.
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    shards: [Mutex<Shard>; SHARDS],
+    facts: Mutex<HashMap<String, Vec<u8>>>,
+    cursor: Mutex<Cursor>,
+}
+
+/// Where the next sweep goes on.
+#[derive(Default)]
+struct Cursor {
+    shard: usize,
+    after: Option<RecordId>,
+}
+
+impl MemoryStore {
+    /// An empty store under the system's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock::new()))
+    }
+
+    /// An empty store under a clock of the caller's.
+    pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            shards: std::array::from_fn(|_| Mutex::default()),
+            facts: Mutex::default(),
+            cursor: Mutex::default(),
+        }
+    }
+
+    fn lock(&self, id: &RecordId) -> (MutexGuard<'_, Shard>, Timestamp) {
+        // Ids are hashes: their first byte spreads them evenly.
+        let shard = self.shards[usize::from(id.as_bytes()[0]) % SHARDS].lock();
+        (shard, self.clock.now())
+    }
+
+    fn change(
+        &self,
+        lease: &Lease,
+        change: impl FnOnce(&mut Record, Timestamp) -> Fenced,
+    ) -> Result<Fenced, StoreError> {
+        let (mut shard, now) = self.lock(&lease.id);
+        Ok(shard.get_mut(&lease.id).map_or(Fenced::Lost, |record| change(record, now)))
+    }
+
+    /// Calls `see` with each unexpired record, shard by shard, for as long as it says so. Nobody
+    /// waits for more than a shard, and no two shards are of quite the same moment.
+    fn look(&self, mut see: impl FnMut(&Record, Timestamp) -> bool) {
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let now = self.clock.now();
+            for record in shard.values().filter(|record| !record.is_expired(now)) {
+                if !see(record, now) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Sweeps one shard from where the cursor stands, looking at no more than `most` records, and
+    /// returns at how many it looked.
+    fn sweep_shard(&self, cursor: &mut Cursor, most: usize, swept: &mut Swept) -> usize {
+        let mut shard = self.shards[cursor.shard].lock();
+        let now = self.clock.now();
+        let behind = cursor.after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut expired = Vec::new();
+        let mut looked = 0;
+        for (id, record) in shard.range_mut((behind, Bound::Unbounded)).take(most) {
+            looked += 1;
+            cursor.after = Some(*id);
+            let was_claimed = matches!(record.state, State::Claimed { .. });
+            if record.is_expired(now) {
+                expired.push(*id);
+            } else if was_claimed && record.is_held(now) {
+                record.settle(now);
+                swept.held += 1;
+            }
+        }
+        for id in &expired {
+            shard.remove(id);
+        }
+        swept.removed += expired.len();
+        looked
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    fn name(&self) -> &'static str {
+        "memory"
+    }
+
+    async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        let (mut shard, now) = self.lock(&ask.id);
+        let (claimed, next) = selfsame_core::claim(shard.get(&ask.id), ask, now);
+        if let Some(next) = next {
+            shard.insert(ask.id, next);
+        }
+        Ok(claimed)
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
+        self.change(lease, |record, now| record.renew(lease, now))
+    }
+
+    async fn checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<Fenced, StoreError> {
+        self.change(lease, |record, _| record.checkpoint(lease, checkpoint.clone()))
+    }
+
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+        self.change(lease, |record, now| record.complete(lease, answer.clone(), now))
+    }
+
+    async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
+        let (mut shard, now) = self.lock(&lease.id);
+        let Some(record) = shard.get_mut(&lease.id) else { return Ok(Fenced::Lost) };
+        if record.is_forgotten_by(lease, release) {
+            shard.remove(&lease.id);
+            return Ok(Fenced::Applied);
+        }
+        Ok(record.release(lease, release, now))
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        let (shard, now) = self.lock(id);
+        Ok(shard.get(id).filter(|record| !record.is_expired(now)).cloned())
+    }
+}
+
+#[async_trait]
+impl Sweep for MemoryStore {
+    async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
+        let mut cursor = self.cursor.lock();
+        let mut swept = Swept::default();
+        let mut left = most;
+        loop {
+            let looked = self.sweep_shard(&mut cursor, left, &mut swept);
+            if looked == left {
+                return Ok(swept);
+            }
+            left -= looked;
+            *cursor = Cursor { shard: (cursor.shard + 1) % SHARDS, after: None };
+            if cursor.shard == 0 {
+                return Ok(Swept { finished: true, ..swept });
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Inspect for MemoryStore {
+    async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        let mut found = Vec::new();
+        self.look(|record, now| {
+            let is_match = match find {
+                Find::Key(key) => record.label.key.as_str() == key,
+                Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
+                Find::Held => record.is_held(now),
+            };
+            if is_match && found.len() < most {
+                found.push(record.clone());
+            }
+            found.len() < most
+        });
+        Ok(found)
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        fence: Fence,
+        resolution: &Resolution,
+    ) -> Result<Resolved, StoreError> {
+        let (mut shard, now) = self.lock(id);
+        match shard.get_mut(id).filter(|record| !record.is_expired(now)) {
+            Some(record) => Ok(record.resolve(fence, resolution.clone(), now)),
+            None => Ok(Resolved::Missing),
+        }
+    }
+
+    async fn count(&self) -> Result<Count, StoreError> {
+        let mut count = Count::default();
+        self.look(|record, _| {
+            *match record.state {
+                State::Claimed { .. } => &mut count.claimed,
+                State::Completed { .. } => &mut count.completed,
+                State::Failed => &mut count.failed,
+                State::Held { .. } => &mut count.held,
+                State::Tombstone => &mut count.tombstone,
+            } += 1;
+            true
+        });
+        Ok(count)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
+    }
+}
+
+#[async_trait]
+impl Facts for MemoryStore {
+    async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut facts = self.facts.lock();
+        Ok(facts.entry(name.to_owned()).or_insert_with(|| value.to_vec()).clone())
+    }
+
+    async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.facts.lock().insert(name.to_owned(), value.to_vec());
+        Ok(())
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MemoryStore")
+    }
+}

@@ -1,0 +1,51 @@
+//! The names of our metrics, in one place. Labels are routes and outcomes, never a key.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+
+use crate::outcome::Served;
+
+pub(crate) fn served(route: &str, served: Served, took: Duration, ran: Option<Duration>) {
+    let outcome = served.label();
+    counter!("selfsame_requests_total", "route" => route.to_owned(), "outcome" => outcome)
+        .increment(1);
+    histogram!("selfsame_request_seconds", "outcome" => outcome).record(took);
+    histogram!("selfsame_overhead_seconds").record(took.saturating_sub(ran.unwrap_or_default()));
+}
+
+pub(crate) fn store_call(store: &'static str, op: &'static str, took: Duration) {
+    histogram!("selfsame_store_seconds", "store" => store, "op" => op).record(took);
+}
+
+pub(crate) fn lease_expired() {
+    counter!("selfsame_leases_expired_total").increment(1);
+}
+
+pub(crate) fn fenced_write() {
+    counter!("selfsame_fenced_writes_total").increment(1);
+}
+
+pub(crate) fn damaged_record() {
+    counter!("selfsame_damaged_records_total").increment(1);
+}
+
+pub(crate) fn unlanded_answers(count: usize) {
+    gauge!("selfsame_unlanded_answers").set(count as f64);
+}
+
+/// Counts a run for as long as it lives.
+pub(crate) struct InFlight;
+
+impl InFlight {
+    pub(crate) fn begin() -> Self {
+        gauge!("selfsame_in_flight").increment(1.0);
+        Self
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        gauge!("selfsame_in_flight").decrement(1.0);
+    }
+}

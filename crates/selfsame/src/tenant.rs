@@ -1,0 +1,129 @@
+//! Where a request's tenant comes from.
+//!
+//! A replay is served before anything behind the layer can check the caller, so a tenant must
+//! come from something only the caller has.
+
+use http::header::{AUTHORIZATION, COOKIE};
+use http::request::Parts;
+use selfsame_core::Tenant;
+
+/// Nothing in the request says whose key it is, or two things do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingTenant {
+    /// What was missing and what to do, for the client.
+    pub detail: String,
+}
+
+impl MissingTenant {
+    /// With this to say to the client.
+    pub fn new(detail: impl Into<String>) -> Self {
+        Self { detail: detail.into() }
+    }
+}
+
+/// The credential in `Authorization`. Without any credential, the anonymous tenant that public
+/// endpoints share; with only a cookie, a refusal: one user's answer could reach another.
+pub fn authorization(parts: &Parts) -> Result<Tenant, MissingTenant> {
+    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => Ok(Tenant::credential("authorization", value.as_bytes())),
+        (Some(_), Some(_)) => Err(MissingTenant::new("send one Authorization header, not several")),
+        (None, _) if parts.headers.contains_key(COOKIE) => Err(MissingTenant::new(
+            "the request carries a cookie and no Authorization header; send the credential in \
+             Authorization, or have the service name the cookie that tells its users apart",
+        )),
+        (None, _) => Ok(Tenant::anonymous()),
+    }
+}
+
+/// The value of the cookie `name`.
+pub fn cookie(parts: &Parts, name: &str) -> Result<Tenant, MissingTenant> {
+    let mut found = parts
+        .headers
+        .get_all(COOKIE)
+        .iter()
+        .flat_map(|header| header.as_bytes().split(|&byte| byte == b';'))
+        .filter_map(|pair| pair.trim_ascii().strip_prefix(name.as_bytes())?.strip_prefix(b"="));
+    match (found.next(), found.next()) {
+        (Some(value), None) if !value.is_empty() => {
+            Ok(Tenant::credential(&format!("cookie:{name}"), value))
+        }
+        (Some(_), Some(_)) => Err(MissingTenant::new(format!("the cookie {name} came twice"))),
+        _ => Err(MissingTenant::new(format!("the cookie {name} is missing"))),
+    }
+}
+
+/// The value of the header `name`. Only for headers that a trusted proxy sets.
+pub fn header(parts: &Parts, name: &http::HeaderName) -> Result<Tenant, MissingTenant> {
+    let mut values = parts.headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) if !value.is_empty() => {
+            let source = format!("header:{name}");
+            Ok(match value.to_str() {
+                Ok(text) => Tenant::named(&source, text),
+                Err(_) => Tenant::credential(&source, value.as_bytes()),
+            })
+        }
+        (Some(_), Some(_)) => Err(MissingTenant::new(format!("the header {name} came twice"))),
+        _ => Err(MissingTenant::new(format!("the header {name} is missing"))),
+    }
+}
+
+/// One tenant for all callers: only where every caller may see every answer.
+pub fn none(_: &Parts) -> Result<Tenant, MissingTenant> {
+    Ok(Tenant::named("none", "everyone"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use selfsame_core::{Secret, TenantTag};
+
+    fn parts(headers: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder();
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("valid").into_parts().0
+    }
+
+    fn tag(tenant: Result<Tenant, MissingTenant>) -> TenantTag {
+        tenant.expect("a tenant").tag(&Secret::from_bytes(b"test"))
+    }
+
+    #[test]
+    fn a_credential_is_a_tenant_and_none_is_anonymous() {
+        let ann = tag(authorization(&parts(&[("authorization", "Bearer ann")])));
+        let bob = tag(authorization(&parts(&[("authorization", "Bearer bob")])));
+        let nobody = tag(authorization(&parts(&[])));
+        assert!(ann != bob && bob != nobody && ann != nobody);
+    }
+
+    #[test]
+    fn a_cookie_without_authorization_is_refused() {
+        assert!(authorization(&parts(&[("cookie", "sid=1")])).is_err());
+        assert!(authorization(&parts(&[("cookie", "sid=1"), ("authorization", "Bearer a")])).is_ok());
+        let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
+        assert!(authorization(&parts(&twice)).is_err());
+    }
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name() {
+        let one = tag(cookie(&parts(&[("cookie", "a=x; sid=1; xsid=2")]), "sid"));
+        let split = tag(cookie(&parts(&[("cookie", "b=1"), ("cookie", "sid=1")]), "sid"));
+        assert_eq!(one, split);
+        for headers in [&[("cookie", "xsid=1")][..], &[("cookie", "sid=")], &[("cookie", "sid=1; sid=2")], &[]] {
+            assert!(cookie(&parts(headers), "sid").is_err(), "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_header_must_come_once() {
+        let name = http::HeaderName::from_static("x-user");
+        assert!(header(&parts(&[("x-user", "ann")]), &name).is_ok());
+        for headers in [&[][..], &[("x-user", "")], &[("x-user", "a"), ("x-user", "b")]] {
+            assert!(header(&parts(headers), &name).is_err(), "{headers:?}");
+        }
+    }
+}
