@@ -12,7 +12,7 @@ pub struct Timestamp {
 
 impl Timestamp {
     /// The moment that many milliseconds after 1970.
-    pub fn from_millis(millis: u64) -> Self {
+    pub const fn from_millis(millis: u64) -> Self {
         Self { millis }
     }
 

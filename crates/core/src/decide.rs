@@ -105,3 +105,6 @@ fn grant(record: &Record, ask: &Ask, start: Start) -> Grant {
         took_over: start == Start::TakeOver,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -289,3 +289,6 @@ impl Record {
         self.expires_at = self.expires_at.max(kept_until);
     }
 }
+
+#[cfg(test)]
+mod tests;

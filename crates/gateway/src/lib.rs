@@ -1,1 +1,18 @@
-//! x
+//! Selfsame as one binary: a gateway in front of any API that makes retries safe.
+
+mod admin;
+mod background;
+mod cli;
+mod commands;
+mod config;
+mod gateway;
+mod installation;
+mod reaper;
+mod routes;
+mod server;
+mod shutdown;
+mod telemetry;
+mod tenant;
+mod upstream;
+
+pub use cli::run;

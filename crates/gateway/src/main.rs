@@ -1,2 +1,5 @@
-//! x
-fn main(){}
+//! The binary `selfsame`.
+
+fn main() -> std::process::ExitCode {
+    selfsame_gateway::run()
+}

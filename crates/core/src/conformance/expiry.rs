@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use super::Trial;
-use super::samples::{
-    HOUR, LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, retry,
-};
+use super::samples::{HOUR, LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, retry};
 use crate::Fenced::Applied;
 use crate::{Ask, Claimed, Fence, Find, Grant, Recover, Release};
 

@@ -222,3 +222,29 @@ macro_rules! each_restart_law {
         }
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    use crate::conformance::{LAWS, RESTART_LAWS};
+
+    #[test]
+    fn every_law_that_was_written_is_in_the_list() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/conformance");
+        let mut written = BTreeSet::new();
+        for entry in fs::read_dir(folder).expect("the sources are there") {
+            let path = entry.expect("the folder can be listed").path();
+            let source = fs::read_to_string(path).expect("a source is text");
+            let laws = source.lines().filter_map(|line| {
+                line.strip_prefix("pub async fn ")?.strip_suffix("(trial: Trial) {")
+            });
+            written.extend(laws.map(str::to_owned));
+        }
+        let listed = LAWS.iter().chain(RESTART_LAWS).map(|law| law.name.to_owned());
+        assert_eq!(written, listed.collect());
+        assert_eq!(written.len(), LAWS.len() + RESTART_LAWS.len(), "no law is listed twice");
+    }
+}

@@ -61,3 +61,33 @@ impl<F: Future> Future for Paused<F> {
         self.future.as_mut().poll(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[test]
+    fn a_seed_gives_the_same_pauses_again() {
+        let turns = |seed| {
+            let pauses = Pauses::new(seed);
+            (0..50).map(|_| pauses.turns()).collect::<Vec<_>>()
+        };
+        assert_eq!(turns(3), turns(3));
+        assert_ne!(turns(3), turns(4));
+        assert!(turns(3).contains(&0) && turns(3).contains(&Pauses::TURNS_MAX));
+    }
+
+    #[test]
+    fn a_paused_future_lets_others_go_first() {
+        let pauses = Pauses::new(0);
+        let polls = (0..50).map(|_| {
+            let mut paused = pauses.between_polls(std::future::ready(()));
+            let mut context = Context::from_waker(Waker::noop());
+            let pending = || Pin::new(&mut paused).poll(&mut context).is_pending();
+            1 + std::iter::repeat_with(pending).take_while(|pending| *pending).count()
+        });
+        assert!(polls.sum::<usize>() > 75);
+    }
+}

@@ -3,7 +3,7 @@
 use super::Trial;
 use super::samples::{HOUR, LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, AttemptId, Claimed, Lease, Recover, RecordId, Release, Resolution, Resolved};
+use crate::{Ask, AttemptId, Claimed, Lease, RecordId, Recover, Release, Resolution, Resolved};
 
 /// The work was not done: the next retry does it, and it is one more attempt.
 pub async fn a_key_that_was_freed_runs_again(trial: Trial) {

@@ -4,9 +4,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
+
+use super::Bench;
 use super::pauses::Pauses;
 use super::pausing::Pausing;
-use super::Bench;
 use crate::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Grant, Inspect, Lease,
     Record, RecordId, Release, Resolution, Resolved, Store, Sweep, Swept, Timestamp,
@@ -51,8 +53,7 @@ impl Trial {
     where
         R: Future<Output: Send> + Send + 'static,
     {
-        let tasks: Vec<_> =
-            rivals.into_iter().map(|rival| tokio::spawn(self.paused(rival))).collect();
+        let tasks: Vec<_> = rivals.into_iter().map(|rival| self.spawn(rival)).collect();
         let mut outputs = Vec::with_capacity(tasks.len());
         for task in tasks {
             outputs.push(task.await.expect("a rival does not panic"));
@@ -69,8 +70,13 @@ impl Trial {
         self.race(rivals).await
     }
 
-    pub(super) fn paused<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
-        self.pauses.between_polls(future)
+    /// Runs `future` on a task of its own, with a pause before each of its polls.
+    #[expect(clippy::disallowed_methods, reason = "rivals meet only on tasks of their own")]
+    pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        tokio::spawn(self.pauses.between_polls(future))
     }
 
     /// Claims a key that must be free to run.

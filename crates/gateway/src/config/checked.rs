@@ -1,7 +1,10 @@
 //! What is allowed: a file and flags become a [`Config`], or a list of all their mistakes.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
+
+use ipnet::IpNet;
 
 use super::file::{Flag, Section, Source};
 use super::mistakes::Mistakes;
@@ -12,17 +15,167 @@ use super::settings::Draft;
 use super::values::{DURATION, PATH, SWITCH};
 use super::{Admin, Config, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream};
 
-/// Reads `source` with `overrides` before it. What was found wrong earlier is handed in.
+const NEEDS_PROXIES: &str =
+    "anyone can send a header; set trusted_proxies to the proxies that set this one";
+
+/// Reads `source`, and `overrides` before it.
 pub(super) fn check(
     source: &Source,
     overrides: &Overrides,
     mut mistakes: Mistakes,
 ) -> Result<Config, Mistakes> {
-    let is_readable = mistakes.is_empty();
     let (table, syntax) = source.parse();
     let mut root = Section::new(source, &TOP, Some(table.get_ref()), 0);
 
-    let mut listen = SocketAddr::from(([127, 0, 0, 1], 8080));
-    root.set_flag("listen", &ADDRESS, flag("--listen", &overrides.listen), &mut listen);
-    …
+    let upstream = root.get_flag("upstream", &UPSTREAM, Flag("--upstream", &overrides.upstream));
+    // A file that could not be read may well hold it.
+    if upstream.is_none() && mistakes.is_empty() {
+        let text = "is missing; write upstream = \"http://127.0.0.1:3000\" or pass --upstream";
+        root.missing("upstream", text);
+    }
+    let listen = root
+        .get_flag("listen", &ADDRESS, Flag("--listen", &overrides.listen))
+        .unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)));
+    check_for_circle(&mut root, upstream.as_ref(), listen);
+
+    let secret_file =
+        root.get_flag("secret_file", &PATH, Flag("--secret-file", &overrides.secret_file));
+    let mut connect_timeout = Duration::from_secs(5);
+    root.set("connect_timeout", &DURATION, &mut connect_timeout);
+    let mut drain_timeout = Duration::from_secs(30);
+    root.set("drain_timeout", &DURATION, &mut drain_timeout);
+    let mut log_keys = false;
+    root.set("log_keys", &SWITCH, &mut log_keys);
+    let mut trusted_proxies = Vec::new();
+    root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
+
+    let (store, spool) = read_store(&mut root, overrides, &mut mistakes);
+    let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
+    let (defaults, routes) = read_routes(&mut root, &trusted_proxies, &mut mistakes);
+    root.finish(&mut mistakes);
+    mistakes.add_syntax(syntax);
+
+    match upstream {
+        Some(upstream) if mistakes.is_empty() => Ok(Config {
+            listen,
+            upstream,
+            connect_timeout,
+            drain_timeout,
+            trusted_proxies,
+            secret_file,
+            log_keys,
+            store,
+            spool,
+            admin,
+            defaults,
+            routes,
+        }),
+        _ => Err(mistakes.sorted()),
+    }
+}
+
+fn check_for_circle(root: &mut Section<'_>, upstream: Option<&Upstream>, listen: SocketAddr) {
+    let Some(address) = upstream.and_then(Upstream::address) else { return };
+    // Behind 0.0.0.0, only a loopback address is sure to be this machine's own.
+    let is_here = address.ip() == listen.ip() || address.ip().is_loopback();
+    if is_here && overlap(address, listen) {
+        let text = format!("upstream ({address}) is where the gateway itself listens ({listen})");
+        root.clash(&["upstream", "listen"], text);
+    }
+}
+
+fn read_store(
+    root: &mut Section<'_>,
+    overrides: &Overrides,
+    mistakes: &mut Mistakes,
+) -> (StoreUrl, Option<PathBuf>) {
+    let mut section = root.child(&STORE);
+    let url = section
+        .get_flag("url", &STORE_URL, Flag("--store", &overrides.store))
+        .unwrap_or(StoreUrl::File("./selfsame-data".into()));
+    let spool = section.get("spool", &PATH).or_else(|| match &url {
+        StoreUrl::Memory => None,
+        StoreUrl::File(folder) => Some(folder.join("spool")),
+    });
+    section.finish(mistakes);
+    (url, spool)
+}
+
+fn read_admin(
+    root: &mut Section<'_>,
+    overrides: &Overrides,
+    public: SocketAddr,
+    mistakes: &mut Mistakes,
+) -> Admin {
+    let mut section = root.child(&ADMIN);
+    let listen = section
+        .get_flag("listen", &ADDRESS, Flag("--admin", &overrides.admin))
+        .unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)));
+    let token_file = section.get_flag(
+        "token_file",
+        &PATH,
+        Flag("--admin-token-file", &overrides.admin_token_file),
+    );
+    if !listen.ip().is_loopback() && token_file.is_none() {
+        let text = format!(
+            "{listen} can be reached from other machines; set admin.token_file, or listen on \
+             127.0.0.1"
+        );
+        section.clash(&["listen", "token_file"], text);
+    }
+    if overlap(public, listen) && !root.is_wrong("listen") && !section.is_wrong("listen") {
+        let text = format!("listen ({public}) and admin.listen ({listen}) need different ports");
+        match section.blame(&["listen"]) {
+            Some(_) => section.clash(&["listen"], text),
+            None => root.clash(&["listen"], text),
+        }
+    }
+    section.finish(mistakes);
+    Admin { listen, token_file }
+}
+
+fn read_routes(
+    root: &mut Section<'_>,
+    proxies: &[IpNet],
+    mistakes: &mut Mistakes,
+) -> (RouteSettings, Vec<Route>) {
+    let needs_proxies = proxies.is_empty() && !root.is_wrong("trusted_proxies");
+    let check_tenant = |section: &mut Section<'_>, draft: &Draft| {
+        if needs_proxies && matches!(draft.settings.tenant, TenantSource::Header(_)) {
+            section.clash(&["tenant"], NEEDS_PROXIES);
+        }
+    };
+    let mut idempotency = root.child(&IDEMPOTENCY);
+    let defaults = Draft::default().changed_by(&mut idempotency);
+    check_tenant(&mut idempotency, &defaults);
+
+    let mut routes = Vec::new();
+    let mut taken = Taken::default();
+    for mut section in root.children(&ROUTE) {
+        section.inherit(&idempotency);
+        let draft = defaults.changed_by(&mut section);
+        check_tenant(&mut section, &draft);
+        if let Some(route) = read_route(&mut section, draft) {
+            if let Err(text) = taken.add(&route) {
+                section.clash(&["match", "methods"], text);
+            }
+            routes.push(route);
+        }
+        section.finish(mistakes);
+    }
+    idempotency.finish(mistakes);
+    (defaults.settled(), routes)
+}
+
+fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {
+    let Some(matched) = section.get("match", &MATCH) else {
+        section.missing("match", "is missing; write match = \"POST /v1/charges\"");
+        return None;
+    };
+    let mut settings = draft.settled();
+    if !matched.methods.is_empty() {
+        section.clash(&["methods"], "match names the methods already; leave them out of one");
+        settings.methods = matched.methods;
+    }
+    Some(Route { pattern: matched.pattern, settings })
 }

@@ -58,11 +58,8 @@ impl Source {
     }
 }
 
-/// A flag that goes before what the file says.
-pub(super) struct Flag<'a> {
-    pub(super) name: &'static str,
-    pub(super) value: &'a Option<String>,
-}
+/// A flag's name and value, which goes before what the file says.
+pub(super) struct Flag<'a>(pub(super) &'static str, pub(super) &'a Option<String>);
 
 /// One table of the file, whether it was written or not.
 pub(super) struct Section<'a> {
@@ -99,12 +96,12 @@ impl<'a> Section<'a> {
         &mut self,
         name: &'static str,
         kind: &Kind<T>,
-        flag: Flag<'_>,
+        Flag(flag, value): Flag<'_>,
     ) -> Option<T> {
         let written = self.get(name, kind);
-        let Some(text) = flag.value else { return written };
+        let Some(text) = value else { return written };
         let value = DeValue::String(Cow::Borrowed(text));
-        self.settle(name, Spot::flag(flag.name), kind.take(&value))
+        self.settle(name, Spot::flag(flag), kind.take(&value))
     }
 
     /// Changes `setting` to the value of `name`, if it was written and is right.
@@ -222,7 +219,8 @@ impl<'a> Section<'a> {
 
     /// Notes that something is missing from this table.
     pub(super) fn missing(&mut self, name: &'static str, text: &str) {
-        if self.is_wrong(name) {
+        // It may stand on a line that is not TOML.
+        if self.is_wrong(name) || DeTable::parse(&self.source.text).is_err() {
             return;
         }
         // Without a file, only a flag can have been forgotten.
@@ -244,12 +242,7 @@ impl<'a> Section<'a> {
         mistakes.append(self.mistakes);
     }
 
-    fn settle<T>(
-        &mut self,
-        name: &'static str,
-        spot: Spot,
-        value: Result<T, String>,
-    ) -> Option<T> {
+    fn settle<T>(&mut self, name: &'static str, spot: Spot, value: Result<T, String>) -> Option<T> {
         match value {
             Ok(value) => {
                 self.wrong.remove(name);

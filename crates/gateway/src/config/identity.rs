@@ -3,24 +3,22 @@
 use std::collections::BTreeSet;
 
 use http::Method;
-use matchit::Router;
 use selfsame::ScopeKind;
 
 use super::{Config, Route, RouteSettings, TenantSource};
 
 impl Config {
     /// Everything in this configuration that forms a key's identity, one line each: the defaults,
-    /// then, sorted, every method and path whose keys would be others without their route.
+    /// then, sorted, the method and path of each route that matters to the identity of a key.
     ///
     /// The text stays the same when routes change their order, and when routes come or go that
-    /// make no difference to a key's identity.
+    /// have the defaults' identity and take no requests from a route that has another.
     pub fn identity(&self) -> String {
         let mut lines = BTreeSet::new();
         for route in &self.routes {
-            let with = identity_at(route);
             for method in &route.settings.methods {
-                if with != self.identity_without(route, method) {
-                    lines.insert(format!("{method} {} {with}", route.pattern));
+                if self.differs(route) || self.shades(route, method) {
+                    lines.insert(format!("{method} {} {}", route.pattern, identity_at(route)));
                 }
             }
         }
@@ -32,22 +30,49 @@ impl Config {
         text
     }
 
-    /// The identity that keys at the path of `route` would have if it were not there.
-    fn identity_without(&self, route: &Route, method: &Method) -> String {
-        let mut others = Router::new();
-        for other in &self.routes {
-            if other.pattern != route.pattern && other.settings.methods.contains(method) {
-                others
-                    .insert(other.pattern.as_str(), other)
-                    .expect("checked: no two routes take the same requests");
-            }
-        }
-        // Read as a path, a pattern falls to the very route that takes over: the more general.
-        match others.at(&route.pattern) {
-            Ok(found) => identity_at(found.value),
-            Err(_) => identity_of(&self.defaults),
+    fn differs(&self, route: &Route) -> bool {
+        identity_at(route) != identity_of(&self.defaults)
+    }
+
+    /// Whether requests that `route` takes could otherwise fall to a route of another identity.
+    /// A route inside this one keeps its requests either way.
+    fn shades(&self, route: &Route, method: &Method) -> bool {
+        self.routes.iter().any(|other| {
+            other.settings.methods.contains(method)
+                && self.differs(other)
+                && may_meet(&route.pattern, &other.pattern)
+                && !covers(&route.pattern, &other.pattern)
+        })
+    }
+}
+
+/// Whether some path fits both patterns. In doubt, yes.
+fn may_meet(left: &str, right: &str) -> bool {
+    let (mut left, mut right) = (left.split('/'), right.split('/'));
+    loop {
+        match (left.next(), right.next()) {
+            (Some(l), Some(r)) if l.contains("{*") || r.contains("{*") => return true,
+            (Some(l), Some(r)) if l == r || l.contains('{') || r.contains('{') => {}
+            (ends, end) => return ends.is_none() && end.is_none(),
         }
     }
+}
+
+/// Whether every path that fits `special` fits `general` too. In doubt, no.
+fn covers(general: &str, special: &str) -> bool {
+    let (mut general, mut special) = (general.split('/'), special.split('/'));
+    loop {
+        match (general.next(), special.next()) {
+            (Some(g), Some(_)) if g.starts_with("{*") => return true,
+            (Some(g), Some(s)) if g == s || is_parameter(g) && !s.contains("{*") => {}
+            (ends, end) => return ends.is_none() && end.is_none(),
+        }
+    }
+}
+
+/// Whether a segment is nothing but a parameter.
+fn is_parameter(segment: &str) -> bool {
+    segment.starts_with('{') && !segment.starts_with("{{") && segment.ends_with('}')
 }
 
 /// With the scope of an endpoint, the route's own path is part of the identity.
@@ -80,7 +105,8 @@ fn identity_of(settings: &RouteSettings) -> String {
 mod tests {
     use super::super::tests::load;
 
-    const DEFAULT: &str = "default scope=tenant tenant=authorization key=idempotency-key strict=false";
+    const DEFAULT: &str =
+        "default scope=tenant tenant=authorization key=idempotency-key strict=false";
 
     fn identity(routes: &str) -> String {
         load(&format!("upstream = \"http://a\"\n{routes}")).expect("valid").identity()
@@ -118,19 +144,24 @@ mod tests {
         assert_eq!(identity(&format!("{b}{a}")), expected);
     }
 
+    const OPEN: &str = "[[route]]\nmatch = '/v1/{id}/x'\ntenant = 'none'\n";
+
     #[test]
     fn a_route_that_changes_no_identity_may_come_and_go() {
-        let none = "[[route]]\nmatch = '/v1/{*rest}'\ntenant = 'none'\n";
-        let inside = "[[route]]\nmatch = '/v1/a'\ntenant = 'none'\nkey = 'required'\n";
-        let outside = "[[route]]\nmatch = '/v2/a'\nkey = 'required'\n";
-        assert_eq!(identity(&format!("{none}{inside}{outside}")), identity(none));
+        for path in ["/v2/a", "/v1/a", "/v1/a/y", "/{a}/{b}/{c}", "/{*rest}"] {
+            let route = format!("[[route]]\nmatch = '{path}'\nkey = 'required'\n");
+            assert_eq!(identity(&format!("{OPEN}{route}")), identity(OPEN), "{path}");
+        }
     }
 
     #[test]
-    fn a_route_with_the_defaults_inside_another_changes_identity() {
-        let none = "[[route]]\nmatch = '/v1/{*rest}'\ntenant = 'none'\n";
-        let inside = "[[route]]\nmatch = '/v1/a'\nkey = 'required'\n";
-        assert_ne!(identity(&format!("{none}{inside}")), identity(none));
+    fn a_route_with_the_defaults_that_takes_from_another_changes_identity() {
+        for path in ["/v1/a/x", "/v1/a/{*rest}", "/v1/a/{b}", "/v1/a{b}/x"] {
+            let route = format!("[[route]]\nmatch = '{path}'\nkey = 'required'\n");
+            assert_ne!(identity(&format!("{OPEN}{route}")), identity(OPEN), "{path}");
+        }
+        let put = "[[route]]\nmatch = 'PUT /v1/a/x'\n";
+        assert_eq!(identity(&format!("{OPEN}{put}")), identity(OPEN), "another method");
     }
 
     #[test]

@@ -61,9 +61,9 @@ impl Mistakes {
     pub(super) fn add_syntax(&mut self, mut syntax: Self) {
         syntax.0.sort();
         syntax.0.dedup_by_key(|mistake| mistake.spot.line());
-        let is_broken =
-            |line| line.is_some() && syntax.0.iter().any(|broken| broken.spot.line() == line);
-        self.0.retain(|mistake| !is_broken(mistake.spot.line()));
+        let broken: Vec<usize> =
+            syntax.0.iter().filter_map(|mistake| mistake.spot.line()).collect();
+        self.0.retain(|mistake| mistake.spot.line().is_none_or(|line| !broken.contains(&line)));
         self.append(syntax);
     }
 

@@ -81,12 +81,11 @@ impl Taken {
     pub(super) fn add(&mut self, route: &Route) -> Result<(), String> {
         for method in &route.settings.methods {
             self.router(method).insert(route.pattern.as_str(), ()).map_err(|error| match error {
-                InsertError::Conflict { with } => {
-                    let pattern = &route.pattern;
-                    format!(
-                        "{method} {pattern} takes the same requests as the route {method} {with}"
-                    )
-                }
+                InsertError::Conflict { with } => format!(
+                    "{method} {} and the route {method} {with} can fit the same path, and neither \
+                     would go first",
+                    route.pattern
+                ),
                 other => explain(&other),
             })?;
         }

@@ -16,6 +16,7 @@ pub struct SystemClock {
 
 impl SystemClock {
     /// A clock that reads wall time now, and never again.
+    #[expect(clippy::disallowed_methods, reason = "this is the clock of a store")]
     pub fn new() -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self { anchor: Timestamp::default() + since_epoch, made: Instant::now() }
@@ -39,6 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[expect(clippy::disallowed_methods, reason = "wall time is what it is compared with")]
     fn it_begins_at_wall_time_and_never_goes_back() {
         let before = SystemTime::now().duration_since(UNIX_EPOCH).expect("it is after 1970");
         let clock = SystemClock::new();

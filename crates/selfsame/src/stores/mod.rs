@@ -8,6 +8,6 @@ mod metered;
 
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
-pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases};
+pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;

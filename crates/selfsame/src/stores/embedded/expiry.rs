@@ -39,7 +39,8 @@ pub(super) struct Buckets {
 
 impl Buckets {
     pub(super) fn load(conn: &Connection) -> rusqlite::Result<Self> {
-        let mut names = conn.prepare_cached("SELECT name FROM sqlite_schema WHERE type = 'table'")?;
+        let mut names =
+            conn.prepare_cached("SELECT name FROM sqlite_schema WHERE type = 'table'")?;
         let names = names.query_map([], |row| row.get::<_, String>(0))?;
         let number = |name: String| name.strip_prefix(TABLE_PREFIX)?.parse().ok();
         let known = names.filter_map(|name| name.map(number).transpose());
@@ -98,27 +99,29 @@ fn table(bucket: u64) -> String {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_001);
+    fn now() -> Timestamp {
+        Timestamp::from_millis(1_767_225_600_001)
+    }
 
     #[test]
     fn no_bucket_ends_before_what_is_in_it() {
         for seconds in [0, 1, 899, 900, 86_400, 200_000, 90 * 86_400] {
-            let expires_at = NOW + Duration::from_secs(seconds);
-            assert!(end(bucket(expires_at, NOW)) >= expires_at);
+            let expires_at = now() + Duration::from_secs(seconds);
+            assert!(end(bucket(expires_at, now())) >= expires_at);
         }
     }
 
     #[test]
     fn what_never_expires_is_never_dropped() {
-        let never = NOW + Duration::MAX;
-        assert_eq!(end(bucket(never, NOW)), never);
+        let never = now() + Duration::MAX;
+        assert_eq!(end(bucket(never, now())), never);
     }
 
     #[test]
     fn a_year_needs_few_tables() {
         let hours = 0..365 * 24;
-        let expiries = hours.map(|hour| NOW + Duration::from_secs(hour * 3600));
-        let buckets: BTreeSet<u64> = expiries.map(|at| bucket(at, NOW)).collect();
+        let expiries = hours.map(|hour| now() + Duration::from_secs(hour * 3600));
+        let buckets: BTreeSet<u64> = expiries.map(|at| bucket(at, now())).collect();
         assert!(buckets.len() < 2000, "{} tables", buckets.len());
     }
 }

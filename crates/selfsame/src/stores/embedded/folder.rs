@@ -1,5 +1,6 @@
 //! The store's folder: made if missing, and locked, because one folder serves one process.
 
+use std::error::Error;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ impl Folder {
         match locked {
             Ok(Lock::Ours(lock)) => Ok(Self { path, _lock: lock }),
             Ok(Lock::Theirs { pid }) => {
-                let holder = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+                let holder =
+                    pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
                 Err(OpenError::InUse { path, holder })
             }
             Err(source) => Err(OpenError::Folder { path, source }),
@@ -28,6 +30,11 @@ impl Folder {
 
     pub(super) fn records(&self) -> PathBuf {
         self.path.join("records.db")
+    }
+
+    /// Why the records in it cannot be used.
+    pub(super) fn failure(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> OpenError {
+        OpenError::File { path: self.records(), source: source.into() }
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -4,14 +4,15 @@
 
 use std::sync::Arc;
 
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::Connection;
 use selfsame_core::{
     Ask, Checkpoint, Claimed, Clock, Fence, Fenced, Lease, Record, RecordId, Release, Resolution,
     Resolved, State, Swept, Timestamp, wire,
 };
 
 use super::expiry::Buckets;
-use super::rows::{self, Boot, Row, stand_in};
+use super::facts::{Boot, fact, set_fact};
+use super::rows::{self, Row, stand_in};
 use super::trouble::Trouble;
 
 /// The write connection and what belongs to it.
@@ -73,7 +74,12 @@ impl Ledger {
     }
 
     pub(super) fn renew(&mut self, lease: &Lease) -> Result<Fenced, Trouble> {
-        self.change(lease, None, |record, now| record.renew(lease, now))
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        let fenced = record.renew(lease, self.now);
+        if fenced == Fenced::Applied {
+            self.save(&record, None)?;
+        }
+        Ok(fenced)
     }
 
     pub(super) fn checkpoint(
@@ -92,17 +98,26 @@ impl Ledger {
 
     /// `frame` is the answer, encoded by the caller: the writer's thread has enough to do.
     pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Fenced, Trouble> {
-        self.change(lease, Some(frame), |record, now| record.complete(lease, stand_in(), now))
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        let was_complete = matches!(record.state, State::Completed { .. });
+        let fenced = record.complete(lease, stand_in(), self.now);
+        if fenced == Fenced::Applied && !was_complete {
+            self.save(&record, Some(frame))?;
+        }
+        Ok(fenced)
     }
 
     pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {
-        match self.find(&lease.id)? {
-            Some(row) if row.record.is_forgotten_by(lease, release) => {
-                rows::delete(&self.conn, &row.record)?;
-                Ok(Fenced::Applied)
-            }
-            _ => self.change(lease, None, |record, now| record.release(lease, release, now)),
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        if record.is_forgotten_by(lease, release) {
+            rows::delete(&self.conn, &record)?;
+            return Ok(Fenced::Applied);
         }
+        let fenced = record.release(lease, release, self.now);
+        if fenced == Fenced::Applied {
+            self.save(&record, None)?;
+        }
+        Ok(fenced)
     }
 
     pub(super) fn resolve(
@@ -168,22 +183,6 @@ impl Ledger {
         rows::find(&self.conn, id, self.boot)
     }
 
-    /// A finished record is only read, even where the change is recognised as its own.
-    fn change(
-        &mut self,
-        lease: &Lease,
-        frame: Option<&[u8]>,
-        change: impl FnOnce(&mut Record, Timestamp) -> Fenced,
-    ) -> Result<Fenced, Trouble> {
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
-        let was_finished = matches!(record.state, State::Completed { .. });
-        let fenced = change(&mut record, self.now);
-        if fenced == Fenced::Applied && !was_finished {
-            self.save(&record, frame)?;
-        }
-        Ok(fenced)
-    }
-
     fn save(&mut self, record: &Record, frame: Option<&[u8]>) -> rusqlite::Result<()> {
         let answer = match frame {
             Some(frame) => {
@@ -202,14 +201,4 @@ pub(super) fn is_due(record: &Record, now: Timestamp) -> bool {
 
 fn is_newly_held(record: &Record, now: Timestamp) -> bool {
     matches!(record.state, State::Claimed { .. }) && record.is_held(now)
-}
-
-pub(super) fn fact(conn: &Connection, name: &str) -> rusqlite::Result<Option<Vec<u8>>> {
-    let mut statement = conn.prepare_cached("SELECT value FROM facts WHERE name = ?1")?;
-    statement.query_row([name], |row| row.get(0)).optional()
-}
-
-pub(super) fn set_fact(conn: &Connection, name: &str, value: &[u8]) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare_cached("REPLACE INTO facts VALUES (?1, ?2)")?;
-    statement.execute(params![name, value]).map(drop)
 }

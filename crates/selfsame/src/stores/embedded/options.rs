@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use selfsame_core::Clock;
 
-use crate::stores::clock::SystemClock;
+use crate::stores::SystemClock;
 
 /// How an [`EmbeddedStore`](super::EmbeddedStore) is opened.
 #[derive(Clone)]

@@ -10,8 +10,8 @@ use selfsame_core::{
     TenantTag, Timestamp, wire,
 };
 
-use super::Leases;
 use super::expiry::{self, Place};
+use super::facts::Boot;
 use super::trouble::{Trouble, damaged, unreadable};
 
 /// A query for rows that [`read`] takes.
@@ -26,13 +26,6 @@ macro_rules! select_keys {
     };
 }
 pub(super) use select_keys;
-
-/// Which start of the store this is, and what it makes of the leases of earlier ones.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Boot {
-    pub(super) number: u64,
-    pub(super) leases: Leases,
-}
 
 /// A record as its row has it.
 pub(super) struct Row {
@@ -61,22 +54,22 @@ impl Row {
             return Ok(record);
         }
         if let (State::Completed { answer, .. }, Some(place)) = (&mut record.state, place) {
-            let frame = expiry::answer_at(conn, place).map_err(|e| damaged(&record.id, e))?;
-            *answer = wire::decode_answer(&record.id, &frame).map_err(|e| damaged(&record.id, e))?;
+            let frame = expiry::answer_at(conn, place).map_err(|e| unreadable(&record.id, e))?;
+            *answer =
+                wire::decode_answer(&record.id, &frame).map_err(|e| damaged(&record.id, e))?;
         }
         Ok(record)
     }
+}
 
-    fn sum(&self) -> u64 {
-        let Self { record, boot, answer } = self;
-        let place = answer.map_or([0; 3], |place| [1, place.bucket, place.row.cast_unsigned()]);
-        let beside = [*boot, u64::from(record.checkpoint.is_some()), place[0], place[1], place[2]];
-        // Each step can be undone, so another value in any one column gives another sum.
-        let head = u64::from(wire::head_checksum(record));
-        beside.iter().fold(head, |sum, value| {
-            (sum ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
-        })
-    }
+/// The checksum of all columns.
+fn sum(record: &Record, boot: u64, answer: Option<Place>) -> u64 {
+    let place = answer.map_or([0; 3], |place| [1, place.bucket, place.row.cast_unsigned()]);
+    let beside = [boot, u64::from(record.checkpoint.is_some()), place[0], place[1], place[2]];
+    // Each step can be undone, so another value in any one column gives another sum.
+    beside.iter().fold(u64::from(wire::head_checksum(record)), |sum, value| {
+        (sum ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
+    })
 }
 
 /// The row of `id`.
@@ -94,7 +87,7 @@ pub(super) fn read(
     row: &rusqlite::Row<'_>,
     boot: Boot,
 ) -> Result<Row, Trouble> {
-    let (mut row, recovery_point, sum) = parse(row).map_err(|cause| damaged(id, cause))?;
+    let (mut row, recovery_point, stored_sum) = parse(row).map_err(|cause| damaged(id, cause))?;
     if recovery_point.is_some() {
         let frame = conn
             .prepare_cached("SELECT body FROM checkpoints WHERE id = ?1")?
@@ -106,12 +99,11 @@ pub(super) fn read(
         row.record.checkpoint = Some(checkpoint);
     }
     let shown = row.record.checkpoint.as_ref().map(|checkpoint| &checkpoint.recovery_point);
-    if row.sum() != sum || shown != recovery_point.as_ref() {
+    if sum(&row.record, row.boot, row.answer) != stored_sum || shown != recovery_point.as_ref() {
         return Err(damaged(id, "the checksum does not fit"));
     }
     if let State::Claimed { lease_until } = &mut row.record.state
-        && boot.leases == Leases::EndAtBoot
-        && boot.number != row.boot
+        && boot.ends_leases_of(row.boot)
     {
         *lease_until = Timestamp::default();
     }
@@ -126,7 +118,6 @@ pub(super) fn save(
     boot: Boot,
 ) -> rusqlite::Result<()> {
     let (state, state_at) = wire::state_code(&record.state);
-    let row = Row { record: record.clone(), boot: boot.number, answer };
     let label = &record.label;
     let mut statement = conn.prepare_cached(
         "REPLACE INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
@@ -152,7 +143,7 @@ pub(super) fn save(
         boot.number.cast_signed(),
         answer.map(|place| place.bucket.cast_signed()),
         answer.map(|place| place.row),
-        row.sum().cast_signed(),
+        sum(record, boot.number, answer).cast_signed(),
     ])?;
     Ok(())
 }
@@ -218,7 +209,8 @@ fn parse(row: &rusqlite::Row<'_>) -> Result<(Row, Option<String>, u64), Cause> {
     let recovery_point = columns.take()?;
     let boot = columns.number()?;
     let (bucket, place): (Option<i64>, Option<i64>) = (columns.take()?, columns.take()?);
-    let answer = bucket.zip(place).map(|(bucket, row)| Place { bucket: bucket.cast_unsigned(), row });
+    let answer =
+        bucket.zip(place).map(|(bucket, row)| Place { bucket: bucket.cast_unsigned(), row });
     if answer.is_some() != (state == COMPLETED) {
         return Err("its state and its answer do not fit".into());
     }

@@ -64,7 +64,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
 fn failure(path: &Path, source: rusqlite::Error) -> OpenError {
     match source.sqlite_error_code() {
         Some(rusqlite::ErrorCode::NotADatabase) => OpenError::Foreign { path: path.to_owned() },
-        _ => OpenError::Sqlite { path: path.to_owned(), source: source.into() },
+        _ => OpenError::File { path: path.to_owned(), source: source.into() },
     }
 }
 

@@ -55,12 +55,12 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
-    /// SQLite cannot open or prepare the file.
+    /// The file cannot be opened or prepared.
     #[error("cannot open {path}: {source}", path = path.display())]
-    Sqlite {
+    File {
         /// The file.
         path: PathBuf,
-        /// What SQLite said.
+        /// What went wrong.
         source: Box<dyn Error + Send + Sync>,
     },
 }
@@ -92,11 +92,16 @@ pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Syn
     Trouble::Damaged(error.caused_by(cause))
 }
 
-/// A page that cannot be parsed damages what was asked for; any other trouble is SQLite's own.
+/// What SQLite cannot do now says nothing of the record; any other trouble in reading it does.
 pub(super) fn unreadable(id: &RecordId, error: rusqlite::Error) -> Trouble {
+    use ErrorCode::{
+        CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, OutOfMemory, SystemIoFailure,
+    };
     match error.sqlite_error_code() {
-        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => damaged(id, error),
-        _ => Trouble::Sqlite(error),
+        Some(
+            CannotOpen | DatabaseBusy | DatabaseLocked | DiskFull | OutOfMemory | SystemIoFailure,
+        ) => Trouble::Sqlite(error),
+        _ => damaged(id, error),
     }
 }
 
@@ -131,7 +136,9 @@ impl Health {
             None => Ok(()),
             Some(cause) => Err(Refusal::new(
                 StoreErrorKind::NotWritten,
-                format!("the store stopped writing, because the disk failed ({cause}); mend it, then restart"),
+                format!(
+                    "the store stopped writing, because the disk failed ({cause}); mend it, then restart"
+                ),
             )),
         }
     }
@@ -143,7 +150,10 @@ impl Health {
             return Refusal::new(StoreErrorKind::NotWritten, format!("the disk is full: {error}"));
         }
         if error.sqlite_error_code() != Some(ErrorCode::SystemIoFailure) {
-            return Refusal::new(StoreErrorKind::NotWritten, format!("nothing was written: {error}"));
+            return Refusal::new(
+                StoreErrorKind::NotWritten,
+                format!("nothing was written: {error}"),
+            );
         }
         if self.broken.set(error.to_string()).is_ok() {
             tracing::error!(%error, "the disk failed; the store writes nothing more until a restart");

@@ -1,0 +1,218 @@
+use super::*;
+use crate::conformance::samples::{HOUR, LEASE, RETENTION, answer, ask, checkpoint};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+const RELEASES: [Release; 6] = [
+    Release::NeverRan,
+    Release::Retry,
+    Release::Forget,
+    Release::Crashed,
+    Release::Unheard,
+    Release::Hold,
+];
+
+fn claimed(recover: Recover) -> (Record, Lease) {
+    let record = Record::first(&Ask { recover, ..ask("k") }, NOW);
+    let Record { id, fence, attempt_id, .. } = record;
+    (record, Lease { id, fence, attempt_id, length: LEASE })
+}
+
+fn before(moment: Timestamp) -> Timestamp {
+    Timestamp::from_millis(moment.as_millis() - 1)
+}
+
+fn held() -> State {
+    State::Held { since: NOW }
+}
+
+#[test]
+fn a_lease_is_over_at_its_very_end() {
+    let (record, _) = claimed(Recover::Hold);
+    let end = NOW + LEASE;
+    assert!(record.is_leased(before(end)) && !record.is_held(before(end)));
+    assert!(!record.is_leased(end) && record.is_held(end));
+}
+
+#[test]
+fn a_record_expires_at_the_very_end_of_its_retention() {
+    let (mut record, _) = claimed(Recover::Resume);
+    let end = NOW + RETENTION;
+    assert!(!record.is_expired(before(end)) && record.is_expired(end));
+    record.state = State::Tombstone;
+    assert!(!record.is_expired(before(end)) && record.is_expired(end));
+}
+
+#[test]
+fn neither_a_live_lease_nor_a_hold_expires() {
+    let long_after = NOW + RETENTION * 30;
+    let (mut live, lease) = claimed(Recover::Resume);
+    assert_eq!(live.renew(&lease, long_after), Fenced::Applied);
+    assert!(!live.is_expired(long_after) && live.is_expired(long_after + LEASE));
+    let (unresumable, _) = claimed(Recover::Hold);
+    assert!(!unresumable.is_expired(long_after));
+    let (resumable, _) = claimed(Recover::Resume);
+    assert!(!Record { state: held(), ..resumable }.is_expired(long_after));
+}
+
+#[test]
+fn an_outcome_prolongs_a_record_and_never_shortens_it() {
+    let late = before(NOW + RETENTION);
+    let short = Duration::from_secs(1);
+    let table = [
+        (RETENTION, NOW, NOW + RETENTION),
+        (RETENTION, late, late + HOUR),
+        (short, NOW + HOUR, NOW + HOUR + short),
+    ];
+    for (retention, at, expires_at) in table {
+        let (record, lease) = claimed(Recover::Resume);
+        let mut record = Record { retention, expires_at: NOW + retention, ..record };
+        assert_eq!(record.complete(&lease, answer("done"), at), Fenced::Applied);
+        assert_eq!(record.expires_at, expires_at);
+    }
+}
+
+#[test]
+fn each_release_leads_where_recover_says() {
+    use Release::*;
+    let claim = State::Claimed { lease_until: NOW + LEASE };
+    let table = [
+        (
+            Recover::Resume,
+            [State::Failed, State::Failed, State::Failed, State::Failed, claim, held()],
+        ),
+        (Recover::Hold, [State::Failed, State::Failed, State::Failed, held(), held(), held()]),
+        (Recover::Auto, [State::Failed, State::Failed, State::Failed, held(), held(), held()]),
+    ];
+    for (recover, states) in table {
+        for (release, state) in
+            [NeverRan, Retry, Forget, Crashed, Unheard, Hold].into_iter().zip(states)
+        {
+            let (mut record, lease) = claimed(recover);
+            let attempt = u32::from(release != NeverRan);
+            let expected = Record { state, attempt, ..record.clone() };
+            assert_eq!(record.release(&lease, release, NOW), Fenced::Applied);
+            assert_eq!(record, expected, "{release:?} under {recover:?}");
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_lets_an_automatic_recovery_resume() {
+    let (mut record, lease) = claimed(Recover::Auto);
+    assert!(!record.is_resumable());
+    assert_eq!(record.checkpoint(&lease, checkpoint("paid")), Fenced::Applied);
+    assert!(record.is_resumable());
+    assert_eq!(record.release(&lease, Release::Crashed, NOW), Fenced::Applied);
+    assert_eq!((record.state, record.checkpoint), (State::Failed, Some(checkpoint("paid"))));
+}
+
+#[test]
+fn only_a_first_attempt_that_reached_nothing_is_forgotten() {
+    let (record, lease) = claimed(Recover::Resume);
+    for release in RELEASES {
+        assert_eq!(record.is_forgotten_by(&lease, release), release == Release::Forget);
+    }
+    let stranger = Lease { attempt_id: AttemptId::random(), ..lease };
+    assert!(!record.is_forgotten_by(&stranger, Release::Forget));
+    let kept = [
+        Record { attempt: 2, ..record.clone() },
+        Record { checkpoint: Some(checkpoint("paid")), ..record.clone() },
+        Record { state: State::Failed, ..record.clone() },
+        Record { state: State::Tombstone, ..record },
+    ];
+    for record in kept {
+        assert!(!record.is_forgotten_by(&lease, Release::Forget), "{record:?}");
+    }
+}
+
+#[test]
+fn its_own_claim_writes_only_while_claimed_or_held() {
+    let (claimed, lease) = claimed(Recover::Resume);
+    for (state, fenced) in [
+        (claimed.state.clone(), Fenced::Applied),
+        (held(), Fenced::Applied),
+        (State::Failed, Fenced::Lost),
+        (State::Tombstone, Fenced::Lost),
+    ] {
+        let record = Record { state, ..claimed.clone() };
+        assert_eq!(record.clone().renew(&lease, NOW), fenced);
+        assert_eq!(record.clone().checkpoint(&lease, checkpoint("paid")), fenced);
+        assert_eq!(record.clone().complete(&lease, answer("done"), NOW), fenced);
+        for release in RELEASES {
+            assert_eq!(record.clone().release(&lease, release, NOW), fenced, "{record:?}");
+        }
+    }
+}
+
+#[test]
+fn a_write_shows_both_fence_and_attempt_id_or_changes_nothing() {
+    let (record, lease) = claimed(Recover::Resume);
+    let strangers = [
+        Lease { fence: lease.fence.next(), ..lease },
+        Lease { attempt_id: AttemptId::random(), ..lease },
+    ];
+    for stranger in strangers {
+        let mut after = record.clone();
+        assert_eq!(after.renew(&stranger, NOW + LEASE), Fenced::Lost);
+        assert_eq!(after.checkpoint(&stranger, checkpoint("late")), Fenced::Lost);
+        assert_eq!(after.complete(&stranger, answer("late"), NOW), Fenced::Lost);
+        assert_eq!(after.release(&stranger, Release::Retry, NOW), Fenced::Lost);
+        assert_eq!(after, record);
+    }
+}
+
+#[test]
+fn completing_again_keeps_the_first_answer() {
+    let (mut record, lease) = claimed(Recover::Resume);
+    assert_eq!(record.complete(&lease, answer("first"), NOW), Fenced::Applied);
+    let first = record.clone();
+    assert_eq!(record.complete(&lease, answer("second"), NOW + HOUR), Fenced::Applied);
+    assert_eq!(record, first);
+}
+
+#[test]
+fn settling_holds_only_what_died_and_may_not_resume() {
+    let end = NOW + LEASE;
+    let (mut record, _) = claimed(Recover::Hold);
+    record.settle(before(end));
+    assert_eq!(record.state, State::Claimed { lease_until: end });
+    record.settle(end);
+    assert_eq!(record.state, State::Held { since: end });
+    record.settle(end + HOUR);
+    assert_eq!(record.state, State::Held { since: end });
+    let (mut resumable, _) = claimed(Recover::Resume);
+    resumable.settle(end);
+    assert_eq!(resumable.state, State::Claimed { lease_until: end });
+}
+
+#[test]
+fn a_decision_grows_the_fence_and_is_kept_for_an_hour() {
+    let late = NOW + RETENTION;
+    let done = State::Completed { at: late, answer: answer("by hand") };
+    for (resolution, state) in
+        [(Resolution::Free, State::Failed), (Resolution::Complete(answer("by hand")), done)]
+    {
+        let (record, _) = claimed(Recover::Hold);
+        let mut resolved = record.clone();
+        assert_eq!(resolved.resolve(record.fence, resolution, late), Resolved::Done);
+        let (fence, expires_at) = (record.fence.next(), late + HOUR);
+        assert_eq!(resolved, Record { state, fence, expires_at, ..record });
+    }
+}
+
+#[test]
+fn nothing_but_a_held_record_as_it_was_seen_is_resolved() {
+    let (live, _) = claimed(Recover::Hold);
+    let records = [
+        live.clone(),
+        Record { state: State::Failed, ..live.clone() },
+        Record { state: State::Tombstone, ..live.clone() },
+        Record { state: State::Completed { at: NOW, answer: answer("done") }, ..live.clone() },
+        Record { state: held(), fence: Fence::FIRST.next(), ..live },
+    ];
+    for record in records {
+        let mut after = record.clone();
+        assert_eq!(after.resolve(Fence::FIRST, Resolution::Free, NOW), Resolved::NotHeld);
+        assert_eq!(after, record);
+    }
+}

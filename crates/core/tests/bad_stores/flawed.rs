@@ -1,0 +1,277 @@
+//! A store in memory with one [`Flaw`], or none.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use selfsame_core::conformance::{Bench, SettableClock};
+use selfsame_core::{
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find,
+    FullStore, Inspect, Lease, Record, RecordId, Release, Resolution, Resolved, State, Store,
+    StoreError, Sweep, Swept, Timestamp,
+};
+
+/// What is wrong with a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    ChecksNoFence,
+    IgnoresAttemptIds,
+    ChecksThenInserts,
+    ForgetsOnRestart,
+    LocksForTheRetention,
+    TakesOverBeforeComparing,
+    LocksToReplay,
+    FreesOnCrash,
+    ExpiresOnlyBySweeping,
+    SweepsByAgeAlone,
+    TakesEveryoneForARival,
+    KeepsTheLastAnswer,
+}
+
+/// A bench of flawed stores that say they are durable: the data outlives the handle.
+pub(crate) struct FlawedBench {
+    clock: Arc<SettableClock>,
+    data: Arc<Mutex<Data>>,
+    flaw: Option<Flaw>,
+}
+
+#[derive(Default)]
+struct Data {
+    records: BTreeMap<RecordId, Record>,
+    facts: BTreeMap<String, Vec<u8>>,
+    swept_to: Option<RecordId>,
+}
+
+struct Flawed {
+    clock: Arc<SettableClock>,
+    data: Arc<Mutex<Data>>,
+    flaw: Option<Flaw>,
+}
+
+impl FlawedBench {
+    pub(crate) fn new(flaw: Option<Flaw>) -> Self {
+        Self { clock: Arc::default(), data: Arc::default(), flaw }
+    }
+}
+
+#[async_trait]
+impl Bench for FlawedBench {
+    async fn open(&self) -> Arc<dyn FullStore> {
+        let data = match self.flaw {
+            Some(Flaw::ForgetsOnRestart) => Arc::default(),
+            _ => self.data.clone(),
+        };
+        Arc::new(Flawed { clock: self.clock.clone(), data, flaw: self.flaw })
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.clock.pass(time);
+    }
+}
+
+impl Flawed {
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Data> {
+        self.data.lock().expect("no call panics under the lock")
+    }
+
+    /// What the flaw makes of the found record and of the wish, before they meet.
+    fn bend(&self, found: Option<&Record>, ask: &Ask, now: Timestamp) -> (Option<Record>, Ask) {
+        let (mut found, mut ask) = (found.cloned(), ask.clone());
+        match (&mut found, self.flaw) {
+            (_, Some(Flaw::LocksForTheRetention)) => ask.lease = ask.retention,
+            (Some(found), Some(Flaw::TakesOverBeforeComparing)) => {
+                let done = matches!(found.state, State::Completed { .. });
+                if !done && !found.is_leased(now) {
+                    found.fingerprint = ask.fingerprint;
+                }
+            }
+            (Some(found), Some(Flaw::ExpiresOnlyBySweeping)) => {
+                found.expires_at = found.expires_at.max(now + Duration::from_secs(1));
+            }
+            (Some(found), Some(Flaw::TakesEveryoneForARival)) => {
+                found.attempt_id = AttemptId::random();
+            }
+            _ => {}
+        }
+        (found, ask)
+    }
+
+    fn change(&self, lease: &Lease, change: impl FnOnce(&mut Record, &Lease) -> Fenced) -> Fenced {
+        let mut data = self.lock();
+        let Some(record) = data.records.get_mut(&lease.id) else { return Fenced::Lost };
+        let shown = self.shown(record, lease);
+        change(record, &shown)
+    }
+
+    /// The lease as the flaw sees it.
+    fn shown(&self, record: &Record, lease: &Lease) -> Lease {
+        let Record { fence, attempt_id, .. } = *record;
+        match self.flaw {
+            Some(Flaw::ChecksNoFence) => Lease { fence, attempt_id, ..*lease },
+            Some(Flaw::IgnoresAttemptIds) => Lease { attempt_id, ..*lease },
+            _ => *lease,
+        }
+    }
+}
+
+#[async_trait]
+impl Store for Flawed {
+    fn name(&self) -> &'static str {
+        "flawed"
+    }
+
+    async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        if self.has(Flaw::ChecksThenInserts) {
+            let found = self.lock().records.get(&ask.id).cloned();
+            tokio::task::yield_now().await;
+            let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.clock.now());
+            self.lock().records.extend(next.map(|next| (ask.id, next)));
+            return Ok(claimed);
+        }
+        let mut data = self.lock();
+        let now = self.clock.now();
+        let (found, ask) = self.bend(data.records.get(&ask.id), ask, now);
+        let (claimed, mut next) = selfsame_core::claim(found.as_ref(), &ask, now);
+        if self.has(Flaw::LocksToReplay) && matches!(claimed, Claimed::Replay(_)) {
+            next = found.map(|found| found.claimed_again(&ask, now));
+        }
+        data.records.extend(next.map(|next| (ask.id, next)));
+        Ok(claimed)
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
+        let now = self.clock.now();
+        Ok(self.change(lease, |record, lease| record.renew(lease, now)))
+    }
+
+    async fn checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<Fenced, StoreError> {
+        Ok(self.change(lease, |record, lease| record.checkpoint(lease, checkpoint.clone())))
+    }
+
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+        let now = self.clock.now();
+        Ok(self.change(lease, |record, lease| {
+            if self.has(Flaw::KeepsTheLastAnswer) && record.is_claimed_by(lease) {
+                record.state = State::Claimed { lease_until: now };
+            }
+            record.complete(lease, answer.clone(), now)
+        }))
+    }
+
+    async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
+        let mut data = self.lock();
+        let Some(record) = data.records.get_mut(&lease.id) else { return Ok(Fenced::Lost) };
+        let lease = self.shown(record, lease);
+        if record.is_forgotten_by(&lease, release) {
+            data.records.remove(&lease.id);
+            return Ok(Fenced::Applied);
+        }
+        let release = if self.has(Flaw::FreesOnCrash) { Release::NeverRan } else { release };
+        Ok(record.release(&lease, release, self.clock.now()))
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        let now = self.clock.now();
+        Ok(self.lock().records.get(id).filter(|record| !record.is_expired(now)).cloned())
+    }
+}
+
+#[async_trait]
+impl Sweep for Flawed {
+    async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
+        let mut data = self.lock();
+        let now = self.clock.now();
+        let behind = data.swept_to.map_or(Bound::Unbounded, Bound::Excluded);
+        let range = data.records.range((behind, Bound::Unbounded)).take(most);
+        let ids: Vec<_> = range.map(|(id, _)| *id).collect();
+        let finished = ids.len() < most;
+        data.swept_to = ids.last().copied().filter(|_| !finished);
+        let mut swept = Swept { finished, ..Swept::default() };
+        for id in ids {
+            let record = data.records.get_mut(&id).expect("it was there under this lock");
+            let is_old = self.has(Flaw::SweepsByAgeAlone) && now >= record.expires_at;
+            if is_old || record.is_expired(now) {
+                data.records.remove(&id);
+                swept.removed += 1;
+            } else if matches!(record.state, State::Claimed { .. }) && record.is_held(now) {
+                record.settle(now);
+                swept.held += 1;
+            }
+        }
+        Ok(swept)
+    }
+}
+
+#[async_trait]
+impl Inspect for Flawed {
+    async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        let now = self.clock.now();
+        let is_match = |record: &&Record| match find {
+            Find::Key(key) => record.label.key.as_str() == key,
+            Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
+            Find::Held => record.is_held(now),
+        };
+        let data = self.lock();
+        let unexpired = data.records.values().filter(|record| !record.is_expired(now));
+        Ok(unexpired.filter(is_match).take(most).cloned().collect())
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        fence: Fence,
+        resolution: &Resolution,
+    ) -> Result<Resolved, StoreError> {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        match data.records.get_mut(id).filter(|record| !record.is_expired(now)) {
+            Some(record) => Ok(record.resolve(fence, resolution.clone(), now)),
+            None => Ok(Resolved::Missing),
+        }
+    }
+
+    async fn count(&self) -> Result<Count, StoreError> {
+        let now = self.clock.now();
+        let mut count = Count::default();
+        for record in self.lock().records.values().filter(|record| !record.is_expired(now)) {
+            *match record.state {
+                State::Claimed { .. } => &mut count.claimed,
+                State::Completed { .. } => &mut count.completed,
+                State::Failed => &mut count.failed,
+                State::Held { .. } => &mut count.held,
+                State::Tombstone => &mut count.tombstone,
+            } += 1;
+        }
+        Ok(count)
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
+    }
+}
+
+#[async_trait]
+impl Facts for Flawed {
+    async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        Ok(self.lock().facts.entry(name.to_owned()).or_insert_with(|| value.to_vec()).clone())
+    }
+
+    async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.lock().facts.insert(name.to_owned(), value.to_vec());
+        Ok(())
+    }
+}

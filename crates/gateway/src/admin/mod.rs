@@ -1,0 +1,71 @@
+//! The admin listener: metrics, health, and a way out for held keys.
+
+pub(crate) mod api;
+mod auth;
+mod view;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::middleware;
+use axum::routing::{get, post};
+use metrics_exporter_prometheus::PrometheusHandle;
+use selfsame_core::{FullStore, RecordId};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use auth::{Token, token_path};
+pub(crate) use view::RecordView;
+
+/// What the admin listener can see and do.
+pub(crate) struct Admin {
+    pub(crate) store: Arc<dyn FullStore>,
+    pub(crate) metrics: PrometheusHandle,
+    pub(crate) token: Token,
+    /// Whether everyone who reaches the listener is on this machine.
+    pub(crate) on_loopback: bool,
+    pub(crate) stop: CancellationToken,
+}
+
+const INDEX: &str = "Selfsame, admin listener\n\n\
+    /metrics        for Prometheus\n\
+    /healthz        the process lives\n\
+    /readyz         the store can be reached, and no shutdown is under way\n\
+    /api/v1/keys    ?find=KEY or ?find=RECORD-ID; without it, the keys that are held\n\n\
+    On the command line: selfsame keys show|free|complete\n";
+
+/// Serves until the process ends: health must be told while connections drain.
+pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::Result<()> {
+    let acting = Router::new()
+        .route("/api/v1/keys/{id}/free", post(api::free))
+        .route("/api/v1/keys/{id}/complete", post(api::complete))
+        .route_layer(middleware::from_fn_with_state(admin.clone(), auth::acting));
+    let reading = Router::new()
+        .route("/", get(|| async { INDEX }))
+        .route("/metrics", get(metrics))
+        .route("/api/v1/keys", get(api::find))
+        .route_layer(middleware::from_fn_with_state(admin.clone(), auth::reading));
+    let health = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready));
+    let router = health
+        .merge(reading.merge(acting).layer(middleware::from_fn_with_state(admin.clone(), auth::host)))
+        .with_state(admin);
+    axum::serve(listener, router).await
+}
+
+async fn metrics(State(admin): State<Arc<Admin>>) -> String {
+    admin.metrics.render()
+}
+
+async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
+    if admin.stop.is_cancelled() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
+    }
+    match admin.store.get(&RecordId::from_bytes([0; RecordId::LEN])).await {
+        Ok(_) => (StatusCode::OK, "ok\n".into()),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("the store: {error}\n")),
+    }
+}

@@ -1,0 +1,104 @@
+//! [`RecordView`]: a record as an operator sees it. No bodies, no credentials.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use selfsame_core::{AnswerBody, Record, State, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// A record as an operator sees it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct RecordView {
+    pub(crate) id: String,
+    pub(crate) key: String,
+    /// The tenant's name, or the beginning of its tag where it is a credential.
+    pub(crate) tenant: String,
+    pub(crate) route: String,
+    pub(crate) state: String,
+    pub(crate) attempt: u32,
+    pub(crate) fence: u64,
+    pub(crate) recovery_point: Option<String>,
+    pub(crate) created_at: String,
+    /// When the key is new again; none while it is held.
+    pub(crate) expires_at: Option<String>,
+    /// Until when the claim lives, since when it is held, or when it was completed.
+    pub(crate) state_at: Option<String>,
+    pub(crate) answer_status: Option<u16>,
+    /// None where the body was not kept.
+    pub(crate) answer_bytes: Option<usize>,
+    /// What an operator can do now.
+    pub(crate) advice: String,
+}
+
+impl RecordView {
+    pub(crate) fn of(record: &Record, now: Timestamp) -> Self {
+        let held = record.is_held(now);
+        let answer = match &record.state {
+            State::Completed { answer, .. } => Some(answer),
+            _ => None,
+        };
+        let state_at = match record.state {
+            State::Claimed { lease_until } => Some(lease_until),
+            State::Completed { at, .. } => Some(at),
+            State::Held { since } => Some(since),
+            State::Failed | State::Tombstone => None,
+        };
+        let tenant = match &record.label.tenant_name {
+            Some(name) => name.to_string(),
+            None => {
+                let tag = record.label.tenant.as_bytes();
+                let tag: String = tag[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+                format!("credential {tag}…")
+            }
+        };
+        Self {
+            id: record.id.to_string(),
+            key: record.label.key.as_str().to_owned(),
+            tenant,
+            route: record.label.route.to_string(),
+            state: state_name(record, now).to_owned(),
+            attempt: record.attempt,
+            fence: record.fence.number(),
+            recovery_point: record.checkpoint.as_ref().map(|at| at.recovery_point.clone()),
+            created_at: date(record.created_at),
+            expires_at: (!held).then(|| date(record.expires_at)),
+            state_at: state_at.map(date),
+            answer_status: answer.map(|answer| answer.status.as_u16()),
+            answer_bytes: answer.and_then(|answer| match &answer.body {
+                AnswerBody::Kept(body) => Some(body.len()),
+                AnswerBody::NotKept => None,
+            }),
+            advice: advice(record, now).to_owned(),
+        }
+    }
+}
+
+fn state_name(record: &Record, now: Timestamp) -> &'static str {
+    match record.state {
+        _ if record.is_held(now) => "held",
+        State::Claimed { .. } => "claimed",
+        State::Completed { .. } => "completed",
+        State::Failed => "failed",
+        State::Held { .. } => "held",
+        State::Tombstone => "tombstone",
+    }
+}
+
+fn advice(record: &Record, now: Timestamp) -> &'static str {
+    match record.state {
+        _ if record.is_held(now) => {
+            "Whether the work was done is unknown. Look it up behind the gateway. If it was not \
+             done: free the key, and the next retry runs. If it was: complete the key with the \
+             answer that retries shall get."
+        }
+        State::Claimed { .. } if record.is_leased(now) => "Nothing: it is running.",
+        State::Claimed { .. } => "Nothing: the next retry goes on from where it stopped.",
+        State::Completed { .. } => "Nothing: retries get the recorded answer.",
+        State::Failed | State::Held { .. } => "Nothing: the next retry runs.",
+        State::Tombstone => "Nothing: the key was used, and its answer is gone.",
+    }
+}
+
+fn date(moment: Timestamp) -> String {
+    let since = Duration::from_millis(moment.as_millis());
+    humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
+}

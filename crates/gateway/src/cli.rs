@@ -1,0 +1,42 @@
+//! The command line: what can be asked for, and the exit code.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands::{demo, keys, serve};
+
+/// Makes retries safe: the same key gives the same answer, and the work behind it is done once.
+#[derive(Debug, Parser)]
+#[command(name = "selfsame", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Stands in front of an API and protects its keyed requests
+    Serve(serve::Args),
+    /// Shows a double payment, and how it is prevented
+    Demo(demo::Args),
+    /// Looks keys up, and decides about those that are held
+    Keys(keys::Args),
+}
+
+/// Runs what the command line asks for: 0 if all went well, 1 if not, 2 if it was not understood.
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        Command::Serve(args) => serve::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Keys(args) => keys::run(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("selfsame: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

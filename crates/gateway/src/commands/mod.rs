@@ -1,0 +1,5 @@
+//! What the binary can do, one file each.
+
+pub(crate) mod demo;
+pub(crate) mod keys;
+pub(crate) mod serve;

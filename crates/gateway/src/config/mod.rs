@@ -1,0 +1,106 @@
+//! The configuration: [`Config::load`] reads a file and flags, and reports every mistake at once.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `file` | what was written: tables, read name by name, each value with its position |
+//! | `names` | every name there is, and the nearest right one for those there are not |
+//! | `values`, `network`, `words`, `routes` | what a value may look like |
+//! | `settings`, `checked` | what is allowed, and what fits together |
+//! | `identity` | what forms a key's identity |
+//! | `mistakes` | what is said about everything else |
+
+mod checked;
+mod file;
+mod identity;
+mod mistakes;
+mod names;
+mod network;
+mod routes;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod values;
+mod words;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+pub use mistakes::Mistakes;
+pub use network::{StoreUrl, Upstream};
+pub use routes::Route;
+pub use settings::{RouteSettings, TenantSource};
+
+use file::Source;
+
+/// A configuration that was checked: nothing is missing, and everything fits together.
+///
+/// Relative paths count from the working directory, in a file as in a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where the work is done.
+    pub upstream: Upstream,
+    /// How long a connection to the upstream may take to come about.
+    pub connect_timeout: Duration,
+    /// How long running work may take to end at shutdown.
+    pub drain_timeout: Duration,
+    /// The proxies whose headers are believed.
+    pub trusted_proxies: Vec<IpNet>,
+    /// The file with the installation's secret; without one, the store keeps it.
+    pub secret_file: Option<PathBuf>,
+    /// Whether logs show keys as they are.
+    pub log_keys: bool,
+    /// Where records are kept.
+    pub store: StoreUrl,
+    /// The folder for answers that could not be recorded; none for a store in memory, which does
+    /// not outlive them.
+    pub spool: Option<PathBuf>,
+    /// Where operators connect.
+    pub admin: Admin,
+    /// How requests are treated that no route takes.
+    pub defaults: RouteSettings,
+    /// How requests of certain paths are treated. No two routes take the same requests.
+    pub routes: Vec<Route>,
+}
+
+/// Where operators connect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admin {
+    /// On loopback, or with a token.
+    pub listen: SocketAddr,
+    /// The file with the token; without one, a token is made beside the data.
+    pub token_file: Option<PathBuf>,
+}
+
+/// What flags and the environment say, which goes before the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// `--upstream`: `upstream`.
+    pub upstream: Option<String>,
+    /// `--listen`: `listen`.
+    pub listen: Option<String>,
+    /// `--store`: `url` of `[store]`.
+    pub store: Option<String>,
+    /// `--admin`: `listen` of `[admin]`.
+    pub admin: Option<String>,
+    /// `--admin-token-file`: `token_file` of `[admin]`.
+    pub admin_token_file: Option<String>,
+    /// `--secret-file`: `secret_file`.
+    pub secret_file: Option<String>,
+}
+
+impl Config {
+    /// Reads the file at `path`, if any, and `overrides` before it.
+    ///
+    /// # Errors
+    /// All mistakes of both, each with its place and what a right value looks like. A value in
+    /// the file is read even where a flag goes before it.
+    pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Mistakes> {
+        let (source, mistakes) = path.map(Source::read).unwrap_or_default();
+        checked::check(&source, overrides, mistakes)
+    }
+}

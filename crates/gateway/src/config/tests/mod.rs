@@ -1,0 +1,257 @@
+//! Whole files: what loads, and as what.
+
+mod complaints;
+
+use std::path::Path;
+
+use selfsame::{KeyMode, OnStoreError, ScopeKind, ServerErrors};
+use selfsame_core::{FingerprintForm, Recover};
+
+use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
+use super::*;
+
+const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
+
+/// The example of the contract's section 7, without `profile`.
+const EXAMPLE: &str = r#"
+listen   = "0.0.0.0:8080"
+upstream = "http://127.0.0.1:3000"
+
+[store]
+url = "file:./selfsame-data"     # memory: · file: · postgres: · redis:
+# cache_url = "redis://…"
+
+[admin]
+listen = "127.0.0.1:9090"        # off loopback it refuses to start without token_file
+
+[idempotency]                    # defaults for every route
+key       = "optional"           # "required" | "optional" | "off"
+tenant    = "authorization"
+recover   = "auto"
+retention = "24h"
+lease     = "30s"
+
+[[route]]
+match = "POST /v1/charges"       # method(s) and path, with {param} and {*rest}
+key   = "required"
+recover = "hold"
+"#;
+
+pub(super) fn load(text: &str) -> Result<Config, Mistakes> {
+    load_with(text, &Overrides::default())
+}
+
+fn load_with(text: &str, overrides: &Overrides) -> Result<Config, Mistakes> {
+    let source = Source::new("f.toml".to_owned(), text.to_owned());
+    checked::check(&source, overrides, Mistakes::default())
+}
+
+fn text(value: &str) -> Option<String> {
+    Some(value.to_owned())
+}
+
+#[test]
+fn without_a_file_only_the_upstream_is_needed() {
+    let overrides = Overrides { upstream: text("http://127.0.0.1:3000"), ..Overrides::default() };
+    let config = Config::load(None, &overrides).expect("valid");
+    assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.upstream.authority.as_str(), "127.0.0.1:3000");
+    assert_eq!(config.connect_timeout, Duration::from_secs(5));
+    assert_eq!(config.drain_timeout, Duration::from_secs(30));
+    assert_eq!(config.trusted_proxies, []);
+    assert_eq!(config.secret_file, None);
+    assert!(!config.log_keys);
+    assert_eq!(config.store, StoreUrl::File("./selfsame-data".into()));
+    assert_eq!(config.spool.as_deref(), Some(Path::new("./selfsame-data/spool")));
+    assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
+    assert_eq!(config.admin.token_file, None);
+    assert_eq!(config.defaults, RouteSettings::default());
+    assert_eq!(config.routes, []);
+}
+
+#[test]
+fn the_defaults_are_those_of_the_contract() {
+    let settings = load("upstream = 'http://a'").expect("valid").defaults;
+    assert_eq!(settings.key, KeyMode::Optional);
+    assert_eq!(settings.key_headers, ["idempotency-key"]);
+    assert!(!settings.strict);
+    assert_eq!(settings.methods, ["POST", "PATCH"]);
+    assert_eq!(settings.tenant, TenantSource::Authorization);
+    assert_eq!(settings.scope, ScopeKind::Tenant);
+    assert_eq!(settings.fingerprint, FingerprintForm::Canonical);
+    assert!(settings.fingerprint_headers.is_empty());
+    assert_eq!(settings.recover, Recover::Auto);
+    assert_eq!(settings.server_errors, ServerErrors::Retry);
+    assert_eq!(settings.retention, Duration::from_secs(24 * 60 * 60));
+    assert_eq!(settings.lease, Duration::from_secs(30));
+    assert_eq!(settings.response_timeout, Duration::from_secs(60));
+    assert_eq!(settings.run_timeout, Duration::from_secs(15 * 60));
+    assert_eq!(settings.request_bytes_max, 1024 * 1024);
+    assert_eq!(settings.answer_bytes_max, 1024 * 1024);
+    assert!(!settings.stream);
+    assert!(!settings.replay_set_cookie);
+    assert_eq!(settings.on_store_error, OnStoreError::Reject);
+}
+
+#[test]
+fn the_contracts_example_loads() {
+    let config = load(EXAMPLE).expect("valid");
+    assert_eq!(config.listen.to_string(), "0.0.0.0:8080");
+    assert_eq!(config.defaults, RouteSettings::default());
+    let expected = RouteSettings {
+        methods: vec![http::Method::POST],
+        key: KeyMode::Required,
+        recover: Recover::Hold,
+        ..RouteSettings::default()
+    };
+    let pattern = "/v1/charges".to_owned();
+    assert_eq!(config.routes, [Route { pattern, settings: expected }]);
+}
+
+#[test]
+fn the_contracts_example_with_its_profile_says_that_this_is_still_to_come() {
+    let text = EXAMPLE.replace("key       =", "profile   = \"ietf\"\nkey       =");
+    assert_eq!(
+        load(&text).expect_err("profile").to_string(),
+        "f.toml:13:1: \"profile\" is not supported yet by this version\n1 mistake"
+    );
+}
+
+#[test]
+fn every_setting_can_be_written() {
+    let config = load(
+        r#"
+        listen = "[::]:80"
+        upstream = "http://a:1/"
+        connect_timeout = "1s"
+        drain_timeout = "2m"
+        trusted_proxies = ["10.0.0.0/8", "::1"]
+        secret_file = "/s"
+        log_keys = true
+        store = { url = "memory:", spool = "/spool" }
+        admin = { listen = "0.0.0.0:1", token_file = "/t" }
+        [idempotency]
+        key = "required"
+        key_headers = ["X-Key", "Y-Key"]
+        strict = true
+        methods = ["PUT", "DELETE"]
+        tenant = "header:X-Account"
+        scope = "endpoint"
+        fingerprint = "raw"
+        headers = ["Stripe-Account"]
+        recover = "resume"
+        upstream_idempotent = true
+        server_errors = "keep"
+        retention = "1m"
+        allow_short_retention = true
+        lease = "1s"
+        response_timeout = "2s"
+        run_timeout = "3s"
+        max_request_body = 4
+        max_response_body = "5KiB"
+        stream = true
+        replay_set_cookie = true
+        on_store_error = "bypass"
+        "#,
+    )
+    .expect("valid");
+    let seconds = Duration::from_secs;
+    let expected = RouteSettings {
+        key: KeyMode::Required,
+        key_headers: vec!["x-key".parse().expect("a name"), "y-key".parse().expect("a name")],
+        strict: true,
+        methods: vec![http::Method::PUT, http::Method::DELETE],
+        tenant: TenantSource::Header("x-account".parse().expect("a name")),
+        scope: ScopeKind::Endpoint,
+        fingerprint: FingerprintForm::Raw,
+        fingerprint_headers: vec!["stripe-account".parse().expect("a name")],
+        recover: Recover::Resume,
+        server_errors: ServerErrors::Keep,
+        retention: seconds(60),
+        lease: seconds(1),
+        response_timeout: seconds(2),
+        run_timeout: seconds(3),
+        request_bytes_max: 4,
+        answer_bytes_max: 5 * 1024,
+        stream: true,
+        replay_set_cookie: true,
+        on_store_error: OnStoreError::Bypass,
+    };
+    assert_eq!(config.defaults, expected);
+    assert_eq!((config.store, config.spool), (StoreUrl::Memory, Some("/spool".into())));
+    assert_eq!(config.admin.token_file, Some("/t".into()));
+    assert_eq!(config.secret_file, Some("/s".into()));
+    assert_eq!((config.connect_timeout, config.drain_timeout), (seconds(1), seconds(120)));
+    assert_eq!(config.trusted_proxies.len(), 2);
+    assert!(config.log_keys);
+}
+
+#[test]
+fn a_store_in_memory_has_no_spool() {
+    let config = load("upstream = 'http://a'\n[store]\nurl = 'memory:'").expect("valid");
+    assert_eq!(config.spool, None);
+}
+
+#[test]
+fn a_route_takes_over_what_it_does_not_say() {
+    let config = load(
+        "upstream = 'http://a'\n[idempotency]\nlease = '9s'\nmethods = ['PUT']\n\
+         [[route]]\nmatch = '/a'\nkey = 'required'\n[[route]]\nmatch = 'POST /a'\nlease = '8s'",
+    )
+    .expect("valid");
+    let [put, post] = &config.routes[..] else { panic!("two routes") };
+    assert_eq!(put.settings, RouteSettings { key: KeyMode::Required, ..config.defaults.clone() });
+    assert_eq!(post.settings.methods, ["POST"]);
+    assert_eq!(post.settings.lease, Duration::from_secs(8));
+}
+
+#[test]
+fn an_idempotent_upstream_turns_auto_into_resume() {
+    let config = load(
+        "upstream = 'http://a'\n[idempotency]\nupstream_idempotent = true\n\
+         [[route]]\nmatch = '/a'\n\
+         [[route]]\nmatch = '/b'\nupstream_idempotent = false\n\
+         [[route]]\nmatch = '/c'\nrecover = 'hold'",
+    )
+    .expect("valid");
+    let recover: Vec<Recover> = config.routes.iter().map(|route| route.settings.recover).collect();
+    assert_eq!(config.defaults.recover, Recover::Resume);
+    assert_eq!(recover, [Recover::Resume, Recover::Auto, Recover::Hold]);
+}
+
+#[test]
+fn a_flag_goes_before_the_file() {
+    let overrides = Overrides {
+        upstream: text("http://b"),
+        listen: text("127.0.0.1:1"),
+        store: text("memory:"),
+        admin: text("0.0.0.0:2"),
+        admin_token_file: text("/t"),
+        secret_file: text("/s"),
+    };
+    let config = load_with(EXAMPLE, &overrides).expect("valid");
+    assert_eq!(config.upstream.authority.as_str(), "b");
+    assert_eq!(config.listen.to_string(), "127.0.0.1:1");
+    assert_eq!(config.store, StoreUrl::Memory);
+    let admin =
+        Admin { listen: "0.0.0.0:2".parse().expect("valid"), token_file: Some("/t".into()) };
+    assert_eq!(config.admin, admin);
+    assert_eq!(config.secret_file, Some("/s".into()));
+}
+
+#[test]
+fn every_name_is_documented() {
+    for vocabulary in [TOP, STORE, ADMIN, IDEMPOTENCY, ROUTE] {
+        let tables = ["store", "admin", "idempotency", "route"];
+        for name in vocabulary.iter().filter(|name| !tables.contains(name)) {
+            let row = format!("| `{name}` |");
+            assert!(DOCUMENTATION.contains(&row), "{name} is missing from CONFIGURATION.md");
+        }
+    }
+}
+
+#[test]
+fn the_documented_example_loads() {
+    let example = DOCUMENTATION.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    load(example.expect("an example")).expect("valid");
+}

@@ -1,0 +1,89 @@
+//! [`Gateway`]: everything that runs together, from the first bind to the last drain.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use selfsame::Idempotency;
+use selfsame_core::FullStore;
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::admin::{self, Admin, Token};
+use crate::config::Config;
+use crate::installation::{self, NewIdentity};
+use crate::routes::Routes;
+use crate::upstream::Upstream;
+use crate::{background, reaper, server, telemetry};
+
+/// A gateway that is bound and ready to serve.
+pub(crate) struct Gateway {
+    listener: TcpListener,
+    admin_listener: TcpListener,
+    admin: Arc<Admin>,
+    routes: Arc<Routes>,
+    store: Arc<dyn FullStore>,
+    idempotency: Idempotency,
+    stop: CancellationToken,
+    config: Config,
+}
+
+impl Gateway {
+    /// Binds, opens the store and checks that it is the one this configuration belongs to.
+    pub(crate) async fn open(
+        config: Config,
+        new_identity: NewIdentity,
+        stop: CancellationToken,
+    ) -> Result<Self> {
+        let listener = bind(config.listen, "--listen").await?;
+        let admin_listener = bind(config.admin.listen, "--admin").await?;
+        let metrics = telemetry::metrics()?;
+        let store = installation::open_store(&config).await?;
+        let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
+        let admin = Admin {
+            store: store.clone(),
+            metrics,
+            token: Token::open(&config)?,
+            on_loopback: config.admin.listen.ip().is_loopback(),
+            stop: stop.clone(),
+        };
+        let upstream = Upstream::new(config.upstream.clone(), config.connect_timeout);
+        let routes = Arc::new(Routes::new(&config, &idempotency, &upstream));
+        let admin = Arc::new(admin);
+        Ok(Self { listener, admin_listener, admin, routes, store, idempotency, stop, config })
+    }
+
+    /// Where requests come in, with the port that was really bound.
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    /// Where the admin listener is, with the port that was really bound.
+    pub(crate) fn admin_address(&self) -> Result<SocketAddr> {
+        Ok(self.admin_listener.local_addr()?)
+    }
+
+    /// Serves until told to stop; then running work ends, within the drain time-out.
+    pub(crate) async fn run(self) {
+        let drain = self.config.drain_timeout;
+        let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
+        let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
+        let started = async {
+            server::serve(self.listener, self.routes, self.stop, drain).await;
+        };
+        started.await;
+        if timeout(drain, self.idempotency.drained()).await.is_err() {
+            tracing::warn!("work was still running when the drain time was over; its keys recover");
+        }
+        // The reaper was told to stop; the admin listener told everyone that we drain.
+        let _ended = reaper.await;
+        admin.abort();
+    }
+}
+
+async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address}; choose another address with {flag}")
+    })
+}

@@ -1,0 +1,88 @@
+//! What an installation agrees on: its store, its secret, and what forms a key's identity.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use selfsame::stores::{EmbeddedOptions, EmbeddedStore, MemoryStore};
+use selfsame::{Idempotency, Secret, Spool};
+use selfsame_core::FullStore;
+
+use crate::config::{Config, StoreUrl};
+
+/// The name under which the store keeps the identity's check value.
+const IDENTITY: &str = "identity";
+
+/// Whether a changed identity is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NewIdentity {
+    /// It is: known keys become new ones.
+    Accept,
+    /// It is a mistake: known keys would run again.
+    Refuse,
+}
+
+/// Opens the configured store.
+pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
+    Ok(match &config.store {
+        StoreUrl::Memory => Arc::new(MemoryStore::new()),
+        StoreUrl::File(folder) => {
+            let folder = folder.clone();
+            // Claims of an earlier process stay leased: the upstream may still be working.
+            let open = move || EmbeddedStore::open(&folder, EmbeddedOptions::default());
+            Arc::new(tokio::task::spawn_blocking(open).await??)
+        }
+    })
+}
+
+/// Idempotency on `store`, with the installation's secret and an identity that was checked.
+pub(crate) async fn idempotency(
+    config: &Config,
+    store: Arc<dyn FullStore>,
+    new_identity: NewIdentity,
+) -> Result<Idempotency> {
+    let secret = match &config.secret_file {
+        Some(path) => secret_in(path)?,
+        None => Idempotency::stored_secret(&*store).await?,
+    };
+    check_identity(config, &*store, &secret, new_identity).await?;
+    let spool = config.spool.clone().map(Spool::new);
+    let idempotency = Idempotency::new(store, secret, spool);
+    idempotency.land_spooled().await;
+    Ok(idempotency)
+}
+
+async fn check_identity(
+    config: &Config,
+    store: &dyn FullStore,
+    secret: &Secret,
+    new_identity: NewIdentity,
+) -> Result<()> {
+    let mine = secret.tag("identity", &[config.identity().as_bytes()]);
+    if new_identity == NewIdentity::Accept {
+        return Ok(store.set_fact(IDENTITY, &mine).await?);
+    }
+    if store.fact_or(IDENTITY, &mine).await? != mine {
+        bail!(
+            "the secret, scope, tenant source or key source differs from what this store was used \
+             with, so keys it knows would run again; undo the change, or start once with \
+             --new-identity if that is meant"
+        );
+    }
+    Ok(())
+}
+
+fn secret_in(path: &Path) -> Result<Secret> {
+    let bytes = std::fs::read(path)
+        .with_context(|| format!("the secret file {} cannot be read", path.display()))?;
+    let bytes = bytes.trim_ascii();
+    if bytes.len() < Secret::LEN {
+        bail!(
+            "the secret file {} holds {} bytes; write at least {} random ones into it",
+            path.display(),
+            bytes.len(),
+            Secret::LEN
+        );
+    }
+    Ok(Secret::from_bytes(bytes))
+}

@@ -1,0 +1,68 @@
+//! The reaper: takes expired records away in small steps, and counts what is there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{counter, gauge};
+use selfsame_core::{Count, FullStore};
+use tokio_util::sync::CancellationToken;
+
+/// How many records one step looks at.
+const STEP: usize = 1000;
+/// The pause between steps while there is something to walk through.
+const STEP_PAUSE: Duration = Duration::from_millis(20);
+/// The pause between walks through the whole store.
+const WALK_PAUSE: Duration = Duration::from_secs(30);
+
+/// Walks through the store again and again until `stop`.
+pub(crate) async fn run(store: Arc<dyn FullStore>, stop: CancellationToken) {
+    while !stop.is_cancelled() {
+        let pause = match walk(&*store, &stop).await {
+            Ok(()) => WALK_PAUSE,
+            Err(error) => {
+                tracing::warn!(%error, "the reaper could not clean");
+                WALK_PAUSE
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+async fn walk(
+    store: &dyn FullStore,
+    stop: &CancellationToken,
+) -> Result<(), selfsame_core::StoreError> {
+    let (mut removed, mut held) = (0, 0);
+    while !stop.is_cancelled() {
+        let swept = store.sweep(STEP).await?;
+        counter!("selfsame_reaped_total").increment(swept.removed as u64);
+        removed += swept.removed;
+        held += swept.held;
+        if swept.finished {
+            break;
+        }
+        tokio::time::sleep(STEP_PAUSE).await;
+    }
+    if removed + held > 0 {
+        tracing::info!(removed, held, "the reaper took expired records away and held dead claims");
+    }
+    show(store.count().await?);
+    Ok(())
+}
+
+fn show(count: Count) {
+    let Count { claimed, completed, failed, held, tombstone } = count;
+    let states = [
+        ("claimed", claimed),
+        ("completed", completed),
+        ("failed", failed),
+        ("held", held),
+        ("tombstone", tombstone),
+    ];
+    for (state, number) in states {
+        gauge!("selfsame_records", "state" => state).set(number as f64);
+    }
+}

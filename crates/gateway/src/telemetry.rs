@@ -1,0 +1,52 @@
+//! Logs to standard error, metrics to whoever scrapes them.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+use crate::background;
+
+/// What is logged, in the syntax of tracing's `EnvFilter`.
+const LOG_VARIABLE: &str = "SELFSAME_LOG";
+const BUCKETS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+const UPKEEP_EVERY: Duration = Duration::from_secs(5);
+
+/// Logs as JSON, one object a line; as plain text where a person watches.
+pub(crate) fn log(default: &str) {
+    let filter =
+        EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A second call in one process, as tests make, leaves the first in place.
+    let _already_set = match std::io::stderr().is_terminal() {
+        true => builder.try_init(),
+        false => builder.json().flatten_event(true).with_ansi(false).try_init(),
+    };
+}
+
+/// Counts from here on. Must be called on a runtime, once.
+pub(crate) fn metrics() -> Result<PrometheusHandle> {
+    let handle = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &BUCKETS)?
+        .install_recorder()
+        .context("metrics are already being counted in this process")?;
+    let upkeep = handle.clone();
+    background::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP_EVERY).await;
+            upkeep.run_upkeep();
+        }
+    });
+    // Shown from the start, so that an alert on them can tell zero from absent.
+    for name in ["selfsame_fenced_writes_total", "selfsame_leases_expired_total"] {
+        metrics::counter!(name).increment(0);
+    }
+    for name in ["selfsame_reaped_total", "selfsame_damaged_records_total"] {
+        metrics::counter!(name).increment(0);
+    }
+    metrics::gauge!("selfsame_in_flight").set(0.0);
+    Ok(handle)
+}

@@ -1,0 +1,139 @@
+//! [`EmbeddedStore`]: the durable store of one machine, SQLite in a folder.
+//!
+//! | thread | does | connection |
+//! |---|---|---|
+//! | writer | all changes, in batches that share a commit | the only one that writes |
+//! | readers | replays and other final answers, beside the writer | read-only |
+//! | looker | scans: finding, counting, sweeping | read-only |
+//! | checkpointer | moves the write-ahead log into the file | its own |
+//!
+//! A claim is first looked up by a reader: a key whose record needs no change gets its answer
+//! there. Everything else goes to the writer, which decides anew.
+
+mod checkpointer;
+mod expiry;
+mod facts;
+mod folder;
+mod jobs;
+mod ledger;
+mod options;
+mod reader;
+mod rows;
+mod schema;
+mod snapshot;
+mod store;
+mod threads;
+mod trouble;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use selfsame_core::{Clock, StoreErrorKind};
+
+pub use options::{EmbeddedOptions, Leases};
+pub use trouble::OpenError;
+
+use checkpointer::Log;
+use facts::Boot;
+use folder::Folder;
+use jobs::Queue;
+use ledger::Ledger;
+use reader::Reader;
+use snapshot::Snapshot;
+use threads::Threads;
+use trouble::Health;
+use writer::Writer;
+
+/// How many threads answer from finished records.
+const READERS: usize = 2;
+
+/// Records in a folder, safe from a crash of the process or of the machine.
+///
+/// One folder serves one process; a second one is told who has it. Calls wait by Tokio's timer.
+///
+/// Dropping the store does what it was asked for, closes the file and gives the folder back; it
+/// waits for the disk meanwhile.
+pub struct EmbeddedStore {
+    // Dropped from top to bottom: without their queues the threads come to an end, and when they
+    // have, the folder is given back.
+    writes: Queue<Ledger>,
+    reads: Queue<Snapshot>,
+    looks: Queue<Snapshot>,
+    _threads: Threads,
+    folder: Folder,
+    clock: Arc<dyn Clock>,
+    swept_to: Mutex<Vec<u8>>,
+}
+
+impl EmbeddedStore {
+    /// Opens the store in the folder `path`, which is made if it is missing.
+    pub fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
+        let folder = Folder::open(path.as_ref())?;
+        let conn = schema::open_writer(&folder.records())?;
+        let boot = Boot::begin(&conn, options.leases).map_err(|error| folder.failure(error))?;
+        let ledger = Ledger::new(conn, options.clock.clone(), boot);
+        let ledger = ledger.map_err(|error| folder.failure(error))?;
+
+        // Declared after the threads, so that an early return drops the queues before it waits.
+        let mut threads = Threads::default();
+        let writes = start_writing(&folder, &mut threads, ledger, &options)?;
+        let reads = start_reading(&folder, &mut threads, READERS, boot, &options)?;
+        let looks = start_reading(&folder, &mut threads, 1, boot, &options)?;
+        Ok(Self {
+            writes,
+            reads,
+            looks,
+            _threads: threads,
+            folder,
+            clock: options.clock,
+            swept_to: Mutex::default(),
+        })
+    }
+}
+
+fn start_writing(
+    folder: &Folder,
+    threads: &mut Threads,
+    ledger: Ledger,
+    options: &EmbeddedOptions,
+) -> Result<Queue<Ledger>, OpenError> {
+    let health = Arc::new(Health::default());
+    let (log, wakes) = Log::new();
+    let conn = schema::open_checkpointer(&folder.records())?;
+    let (queue, jobs) = Queue::new(options.time_out, StoreErrorKind::MayHaveLanded);
+    let writer = Writer::new(ledger, jobs, log, health.clone());
+    threads
+        .start("selfsame-write", || writer.run())
+        .and_then(|()| {
+            threads.start("selfsame-log", move || checkpointer::run(&conn, &wakes, &health))
+        })
+        .map_err(|error| folder.failure(error))?;
+    Ok(queue)
+}
+
+fn start_reading(
+    folder: &Folder,
+    threads: &mut Threads,
+    number: usize,
+    boot: Boot,
+    options: &EmbeddedOptions,
+) -> Result<Queue<Snapshot>, OpenError> {
+    let (queue, jobs) = Queue::new(options.time_out, StoreErrorKind::NotWritten);
+    let jobs = Arc::new(Mutex::new(jobs));
+    for _ in 0..number {
+        let conn = schema::open_reader(&folder.records())?;
+        let snapshot = Snapshot::new(conn, options.clock.clone(), boot);
+        let reader = Reader { snapshot, jobs: jobs.clone() };
+        threads.start("selfsame-read", || reader.run()).map_err(|error| folder.failure(error))?;
+    }
+    Ok(queue)
+}
+
+impl fmt::Debug for EmbeddedStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EmbeddedStore({})", self.folder.path().display())
+    }
+}

@@ -1,0 +1,200 @@
+//! [`Snapshot`]: what is read beside the writer, each time as of one moment.
+
+use std::sync::Arc;
+
+use rusqlite::{Connection, Params, Rows, params};
+use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, Timestamp};
+
+use super::Leases;
+use super::facts::{Boot, fact};
+use super::ledger::is_due;
+use super::rows::{self, Row, select_keys, time};
+use super::trouble::Trouble;
+
+/// A read connection and what belongs to it.
+pub(super) struct Snapshot {
+    conn: Connection,
+    clock: Arc<dyn Clock>,
+    boot: Boot,
+    now: Timestamp,
+}
+
+/// A stretch of the store in the order of ids, as a sweep sees it.
+pub(super) struct Stretch {
+    /// Records that expired or died.
+    pub(super) due: Vec<RecordId>,
+    /// The id it ends with, unless the store ends there.
+    pub(super) last: Option<Vec<u8>>,
+}
+
+impl Snapshot {
+    pub(super) fn new(conn: Connection, clock: Arc<dyn Clock>, boot: Boot) -> Self {
+        let now = clock.now();
+        Self { conn, clock, boot, now }
+    }
+
+    /// Begins to read, as of now. The state is fixed before the time is taken: the other way
+    /// round, a table could be dropped in between and its answers seem lost, not expired.
+    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
+        self.conn.prepare_cached("BEGIN")?.execute([])?;
+        self.conn.prepare_cached("SELECT 1 FROM keys LIMIT 1")?.exists([])?;
+        self.now = self.clock.now();
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self) -> rusqlite::Result<()> {
+        match self.conn.is_autocommit() {
+            true => Ok(()),
+            false => self.conn.prepare_cached("COMMIT")?.execute([]).map(drop),
+        }
+    }
+
+    /// What a claim comes to, where that needs no write. That a key is free is never said here.
+    pub(super) fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, Trouble> {
+        let Some(row) = rows::find(&self.conn, &ask.id, self.boot)? else { return Ok(None) };
+        let record = row.whole(&self.conn, self.now)?;
+        match selfsame_core::claim(Some(&record), ask, self.now) {
+            (claimed, None) => Ok(Some(claimed)),
+            (_, Some(_)) => Ok(None),
+        }
+    }
+
+    pub(super) fn get(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
+        match rows::find(&self.conn, id, self.boot)? {
+            Some(row) if !row.record.is_expired(self.now) => {
+                row.whole(&self.conn, self.now).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, Trouble> {
+        match find {
+            Find::Key(key) => self.collect(select_keys!("WHERE key = ?1"), [key], most, |_| true),
+            Find::Held => {
+                let is_held = |record: &Record| record.is_held(self.now);
+                self.collect(select_keys!("WHERE state IN (1, 4)"), [], most, is_held)
+            }
+            Find::IdPrefix(prefix) => match id_range(prefix) {
+                Some((low, high)) => {
+                    let ids = params![low, high];
+                    self.collect(select_keys!("WHERE id BETWEEN ?1 AND ?2"), ids, most, |_| true)
+                }
+                None => Ok(Vec::new()),
+            },
+        }
+    }
+
+    pub(super) fn count(&self) -> Result<Count, Trouble> {
+        let mut statement = self.conn.prepare_cached(include_str!("count.sql"))?;
+        let keep = self.boot.leases == Leases::Keep;
+        let mut rows =
+            statement.query(params![time(self.now), self.boot.number.cast_signed(), keep])?;
+        let mut count = Count::default();
+        while let Some(row) = rows.next()? {
+            let number = row.get::<_, i64>(1)?.cast_unsigned();
+            match row.get::<_, i64>(0)? {
+                1 => count.claimed = number,
+                2 => count.completed = number,
+                3 => count.failed = number,
+                4 => count.held = number,
+                5 => count.tombstone = number,
+                // A damaged state counts nowhere; whoever asks for its record hears of it.
+                _ => {}
+            }
+        }
+        Ok(count)
+    }
+
+    /// Looks at no more than `most` records after `after`. In the order of ids, so that what a
+    /// sweep deletes lies together in the tree.
+    pub(super) fn walk(&self, after: &[u8], most: usize) -> Result<Stretch, Trouble> {
+        let sql = select_keys!("WHERE id > ?1 ORDER BY id LIMIT ?2");
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let mut rows = statement.query(params![after, i64::try_from(most).unwrap_or(i64::MAX)])?;
+        let mut stretch = Stretch { due: Vec::new(), last: None };
+        let mut seen = 0;
+        while let Some((id, row)) = self.next(&mut rows)? {
+            seen += 1;
+            stretch.last = Some(id);
+            let record = row.map(|row| row.record);
+            stretch.due.extend(record.filter(|record| is_due(record, self.now)).map(|r| r.id));
+        }
+        stretch.last.take_if(|_| seen < most);
+        Ok(stretch)
+    }
+
+    pub(super) fn fact(&self, name: &str) -> Result<Option<Vec<u8>>, Trouble> {
+        Ok(fact(&self.conn, name)?)
+    }
+
+    fn collect(
+        &self,
+        sql: &str,
+        params: impl Params,
+        most: usize,
+        is_meant: impl Fn(&Record) -> bool,
+    ) -> Result<Vec<Record>, Trouble> {
+        let mut statement = self.conn.prepare_cached(sql)?;
+        let mut rows = statement.query(params)?;
+        let mut found = Vec::new();
+        while found.len() < most
+            && let Some((_, row)) = self.next(&mut rows)?
+        {
+            let meant = |row: &Row| !row.record.is_expired(self.now) && is_meant(&row.record);
+            match row.filter(meant).map(|row| row.whole(&self.conn, self.now)) {
+                Some(Err(Trouble::Sqlite(error))) => return Err(Trouble::Sqlite(error)),
+                Some(Ok(record)) => found.push(record),
+                Some(Err(Trouble::Damaged(_))) | None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// The next row and its id. A damaged one has raised its alarm, and does not stop whoever
+    /// looks at many.
+    fn next(&self, rows: &mut Rows<'_>) -> Result<Option<(Vec<u8>, Option<Row>)>, Trouble> {
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let raw: Vec<u8> = row.get(0)?;
+        let Ok(id) = raw.as_slice().try_into().map(RecordId::from_bytes) else {
+            tracing::error!("a stored record's id is damaged");
+            return Ok(Some((raw, None)));
+        };
+        match rows::read(&self.conn, &id, row, self.boot) {
+            Ok(row) => Ok(Some((raw, Some(row)))),
+            Err(Trouble::Damaged(_)) => Ok(Some((raw, None))),
+            Err(trouble) => Err(trouble),
+        }
+    }
+}
+
+/// The least and the greatest id that begin so in hexadecimal.
+fn id_range(prefix: &str) -> Option<([u8; RecordId::LEN], [u8; RecordId::LEN])> {
+    let (mut low, mut high) = ([0; RecordId::LEN], [0xff; RecordId::LEN]);
+    for (at, digit) in prefix.chars().enumerate() {
+        let digit = u8::try_from(digit.to_digit(16)?).ok()?;
+        let (digit, rest) = if at % 2 == 0 { (digit << 4, 0x0f) } else { (digit, 0xf0) };
+        *low.get_mut(at / 2)? |= digit;
+        high[at / 2] = high[at / 2] & rest | digit;
+    }
+    Some((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_may_end_within_a_byte() {
+        let (low, high) = id_range("aBc").expect("hexadecimal");
+        assert_eq!((&low[..3], &high[..3]), (&[0xab, 0xc0, 0][..], &[0xab, 0xcf, 0xff][..]));
+    }
+
+    #[test]
+    fn what_is_no_prefix_of_an_id_finds_nothing() {
+        assert_eq!(id_range("xyz"), None);
+        assert_eq!(id_range("é"), None);
+        assert_eq!(id_range(&"0".repeat(65)), None);
+        assert!(id_range(&"0".repeat(64)).is_some());
+    }
+}

@@ -1,0 +1,96 @@
+//! The writing thread, the only one: one sync to the disk serves a batch of callers.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use super::checkpointer::Log;
+use super::jobs::Job;
+use super::ledger::Ledger;
+use super::trouble::{Health, Refusal};
+
+/// The most work that one commit makes durable.
+const BATCH_MAX: usize = 1024;
+
+/// How long a batch waits for callers that are about to come back.
+const GATHER_MAX: Duration = Duration::from_micros(200);
+
+/// How much of the usual batch size is made up by the last batch.
+const LAST_BATCH_WEIGHT: f32 = 0.125;
+
+/// The writing thread.
+pub(super) struct Writer {
+    ledger: Ledger,
+    jobs: Receiver<Job<Ledger>>,
+    log: Log,
+    health: Arc<Health>,
+    usual_batch: f32,
+}
+
+impl Writer {
+    pub(super) fn new(
+        ledger: Ledger,
+        jobs: Receiver<Job<Ledger>>,
+        log: Log,
+        health: Arc<Health>,
+    ) -> Self {
+        Self { ledger, jobs, log, health, usual_batch: 1.0 }
+    }
+
+    /// Writes until the queue is closed and empty.
+    pub(super) fn run(mut self) {
+        while let Ok(first) = self.jobs.recv() {
+            let mut batch = self.gather(first);
+            let verdict = self.make_durable(&mut batch);
+            for job in batch {
+                job.tell(verdict.as_ref().copied());
+            }
+            self.tend_log();
+        }
+    }
+
+    /// What is waiting, and a little more. Callers that were just answered come back while the
+    /// next sync is under way, so what is waiting is half of them: the batch waits until it is
+    /// as large as usual, but not for long, and not where callers come one by one.
+    fn gather(&mut self, first: Job<Ledger>) -> Vec<Job<Ledger>> {
+        let mut batch = vec![first];
+        batch.extend(self.jobs.try_iter().take(BATCH_MAX - 1));
+        let until = Instant::now() + GATHER_MAX;
+        while (batch.len() as f32) < self.usual_batch.round() {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.jobs.recv_timeout(left) {
+                Ok(job) => batch.push(job),
+                Err(_) => break,
+            }
+        }
+        self.usual_batch += (batch.len() as f32 - self.usual_batch) * LAST_BATCH_WEIGHT;
+        batch
+    }
+
+    fn make_durable(&mut self, batch: &mut [Job<Ledger>]) -> Result<(), Refusal> {
+        self.health.check()?;
+        self.commit(batch).map_err(|error| {
+            let refusal = self.health.judge(&error);
+            if let Err(error) = self.ledger.roll_back() {
+                self.health.judge(&error);
+            }
+            refusal
+        })
+    }
+
+    fn commit(&mut self, batch: &mut [Job<Ledger>]) -> rusqlite::Result<()> {
+        self.ledger.begin()?;
+        for job in batch {
+            job.run(&mut self.ledger)?;
+        }
+        self.ledger.commit()
+    }
+
+    fn tend_log(&mut self) {
+        if self.health.check().is_ok()
+            && let Err(error) = self.log.tend(self.ledger.connection())
+        {
+            self.health.judge(&error);
+        }
+    }
+}
