@@ -1,6 +1,7 @@
 //! [`Problem`]: every refusal, as `application/problem+json` (RFC 9457).
 
 use http::StatusCode;
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 /// A refusal by its name.
@@ -147,14 +148,29 @@ impl ProblemDetails {
 
     /// The JSON body, with an `instance` that is this answer's own.
     pub fn to_json(&self) -> Vec<u8> {
-        let mut body = Map::new();
-        body.insert("type".into(), self.type_uri().into());
-        body.insert("title".into(), self.problem.title().into());
-        body.insert("status".into(), self.problem.status().as_u16().into());
-        body.insert("detail".into(), self.detail.clone().into());
-        body.insert("instance".into(), uuid::Uuid::new_v4().urn().to_string().into());
-        body.insert("retryable".into(), self.problem.is_retryable().into());
-        body.extend(self.members.clone());
-        serde_json::to_vec(&body).expect("a map of plain values is JSON")
+        let body = Body {
+            kind: self.type_uri(),
+            title: self.problem.title(),
+            status: self.problem.status().as_u16(),
+            detail: &self.detail,
+            instance: uuid::Uuid::new_v4().urn().to_string(),
+            retryable: self.problem.is_retryable(),
+            members: &self.members,
+        };
+        serde_json::to_vec(&body).expect("plain values are JSON")
     }
+}
+
+/// The members in the order people read them.
+#[derive(Serialize)]
+struct Body<'a> {
+    #[serde(rename = "type")]
+    kind: String,
+    title: &'static str,
+    status: u16,
+    detail: &'a str,
+    instance: String,
+    retryable: bool,
+    #[serde(flatten)]
+    members: &'a Map<String, Value>,
 }

@@ -21,11 +21,13 @@ use selfsame_core::{
 
 const ID: [u8; RecordId::LEN] = [0x1d; RecordId::LEN];
 
+type Read = dyn Fn(&[u8]) -> Result<bool, WireError>;
+
 /// One golden file: its name, the frame of its value, and whether bytes give that value back.
 struct Golden {
     name: &'static str,
     frame: Vec<u8>,
-    read: Box<dyn Fn(&[u8]) -> Result<bool, WireError>>,
+    read: Box<Read>,
 }
 
 impl Golden {

@@ -14,9 +14,10 @@ use crate::upstream::Upstream;
 /// The upstream behind one route's policy.
 pub(crate) type Protected = IdempotencyService<Upstream>;
 
-/// Every route's policy around the same upstream.
+/// Every route's policy around the same upstream: a router for each method, because `PUT /a` must
+/// not hide `POST /{*rest}` from a `POST /a`.
 pub(crate) struct Routes {
-    paths: matchit::Router<Vec<(Vec<Method>, Protected)>>,
+    by_method: Vec<(Method, matchit::Router<Protected>)>,
     otherwise: Protected,
 }
 
@@ -27,27 +28,32 @@ impl Routes {
             let policy = policy(name, settings, trusted.clone()).log_keys(config.log_keys);
             idempotency.layer(policy).layer(upstream.clone())
         };
-        let mut by_path: Vec<(&str, Vec<(Vec<Method>, Protected)>)> = Vec::new();
+        let mut routes =
+            Self { by_method: Vec::new(), otherwise: protect("default", &config.defaults) };
         for route in &config.routes {
             let protected = protect(&route.pattern, &route.settings);
-            let entry = (route.settings.methods.clone(), protected);
-            match by_path.iter_mut().find(|(path, _)| *path == route.pattern) {
-                Some((_, entries)) => entries.push(entry),
-                None => by_path.push((&route.pattern, vec![entry])),
+            for method in &route.settings.methods {
+                let inserted = routes.of(method).insert(&route.pattern, protected.clone());
+                inserted.expect("the configuration was checked for clashes");
             }
         }
-        let mut paths = matchit::Router::new();
-        for (path, entries) in by_path {
-            paths.insert(path, entries).expect("the configuration was checked for clashes");
-        }
-        Self { paths, otherwise: protect("default", &config.defaults) }
+        routes
     }
 
     /// The upstream behind the policy of this method and path.
     pub(crate) fn find(&self, method: &Method, path: &str) -> Protected {
-        let entries = self.paths.at(path).map(|found| found.value.as_slice()).unwrap_or_default();
-        let found = entries.iter().find(|(methods, _)| methods.contains(method));
-        found.map_or(&self.otherwise, |(_, protected)| protected).clone()
+        let routes = self.by_method.iter().find(|(found, _)| found == method);
+        let found = routes.and_then(|(_, routes)| routes.at(path).ok());
+        found.map_or(&self.otherwise, |found| found.value).clone()
+    }
+
+    fn of(&mut self, method: &Method) -> &mut matchit::Router<Protected> {
+        let known = self.by_method.iter().position(|(found, _)| found == method);
+        let at = known.unwrap_or_else(|| {
+            self.by_method.push((method.clone(), matchit::Router::new()));
+            self.by_method.len() - 1
+        });
+        &mut self.by_method[at].1
     }
 }
 

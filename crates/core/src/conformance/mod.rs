@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
+use self::pauses::Pauses;
 use crate::FullStore;
 
 mod clock;
@@ -114,11 +115,10 @@ where
     L: Future<Output = ()> + Send + 'static,
 {
     for seed in SEEDS {
-        let trial = Trial::begin(Arc::new(bench()), seed).await;
+        let pauses = Pauses::new(seed);
+        let trial = Trial::begin(Arc::new(bench()), pauses.clone()).await;
         // On a task of its own, so that one law's panic does not end the others.
-        let task = trial.spawn(law(trial.clone()));
-        // A law that restarts the store must hold its only handle.
-        drop(trial);
+        let task = pauses.spawn(law(trial));
         if !matches!(tokio::time::timeout(LAW_TIME_MAX, task).await, Ok(Ok(()))) {
             return Some(seed);
         }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
+use tokio::task::JoinHandle;
+
 /// A seeded source of pauses, shared by all tasks of a trial.
 #[derive(Clone)]
 pub(super) struct Pauses {
@@ -35,14 +37,22 @@ impl Pauses {
         }
     }
 
-    /// The future, with a pause before each of its polls.
-    pub(super) fn between_polls<F: Future>(&self, future: F) -> Paused<F> {
+    /// Runs `future` on a task of its own, with a pause before each of its polls.
+    #[expect(clippy::disallowed_methods, reason = "rivals meet only on tasks of their own")]
+    pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        tokio::spawn(self.between_polls(future))
+    }
+
+    fn between_polls<F: Future>(&self, future: F) -> Paused<F> {
         Paused { future: Box::pin(future), turns: self.turns(), pauses: self.clone() }
     }
 }
 
 /// A future that lets others go first whenever it could go on.
-pub(super) struct Paused<F> {
+struct Paused<F> {
     future: Pin<Box<F>>,
     turns: u64,
     pauses: Pauses,

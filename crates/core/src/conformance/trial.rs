@@ -4,8 +4,6 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::JoinHandle;
-
 use super::Bench;
 use super::pauses::Pauses;
 use super::pausing::Pausing;
@@ -28,8 +26,7 @@ pub struct Trial {
 const WORKS: &str = "the store under test works";
 
 impl Trial {
-    pub(super) async fn begin(bench: Arc<dyn Bench>, seed: u64) -> Self {
-        let pauses = Pauses::new(seed);
+    pub(super) async fn begin(bench: Arc<dyn Bench>, pauses: Pauses) -> Self {
         let store = Arc::new(Pausing::new(bench.open().await, pauses.clone()));
         Self { bench, store, pauses }
     }
@@ -53,7 +50,7 @@ impl Trial {
     where
         R: Future<Output: Send> + Send + 'static,
     {
-        let tasks: Vec<_> = rivals.into_iter().map(|rival| self.spawn(rival)).collect();
+        let tasks: Vec<_> = rivals.into_iter().map(|rival| self.pauses.spawn(rival)).collect();
         let mut outputs = Vec::with_capacity(tasks.len());
         for task in tasks {
             outputs.push(task.await.expect("a rival does not panic"));
@@ -68,15 +65,6 @@ impl Trial {
             async move { trial.claim(&ask).await }
         });
         self.race(rivals).await
-    }
-
-    /// Runs `future` on a task of its own, with a pause before each of its polls.
-    #[expect(clippy::disallowed_methods, reason = "rivals meet only on tasks of their own")]
-    pub(super) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
-    where
-        F: Future<Output: Send> + Send + 'static,
-    {
-        tokio::spawn(self.pauses.between_polls(future))
     }
 
     /// Claims a key that must be free to run.

@@ -72,12 +72,12 @@ fn explain(error: &InsertError) -> String {
     }
 }
 
-/// The routes of one method, to find those that take the same requests.
+/// The routes of each method so far, to find those that could take the same request.
 #[derive(Default)]
 pub(super) struct Taken(Vec<(Method, Router<()>)>);
 
 impl Taken {
-    /// Adds a route, or says which other one takes the same requests.
+    /// Adds a route, or says which other one it cannot stand beside.
     pub(super) fn add(&mut self, route: &Route) -> Result<(), String> {
         for method in &route.settings.methods {
             self.router(method).insert(route.pattern.as_str(), ()).map_err(|error| match error {

@@ -1,0 +1,198 @@
+//! A gateway in a process of its own, which can be killed, stopped and started again.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+
+use tempfile::TempDir;
+
+use super::client::Request;
+use super::{Ledger, eventually};
+
+/// The gateway's binary, built for these tests.
+pub(crate) fn binary() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_selfsame-under-test"))
+}
+
+/// A gateway that is not started yet.
+pub(crate) struct Setup {
+    upstream: SocketAddr,
+    settings: String,
+    store: Option<String>,
+    folder: TempDir,
+}
+
+/// A running gateway. Dropping it kills it.
+pub(crate) struct Gateway {
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    child: Child,
+    log: Arc<Mutex<Vec<String>>>,
+    setup: Setup,
+}
+
+impl Setup {
+    /// More TOML, such as `[idempotency]` and its settings.
+    pub(crate) fn with(mut self, settings: &str) -> Self {
+        self.settings.push_str(settings);
+        self
+    }
+
+    /// Another store than a folder of the test's own.
+    pub(crate) fn store(mut self, url: &str) -> Self {
+        self.store = Some(url.into());
+        self
+    }
+
+    /// Starts it, and waits until it serves.
+    pub(crate) fn start(self) -> Gateway {
+        let mut command = binary();
+        command.arg("serve").arg("--config").arg(self.write_config());
+        self.start_as(command)
+    }
+
+    /// Starts it by a command of the test's own, which ends in the gateway.
+    pub(crate) fn start_as(self, mut command: Command) -> Gateway {
+        let mut child = command
+            .current_dir(self.folder.path())
+            .env("SELFSAME_LOG", "debug,hyper_util=info")
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the gateway starts");
+        let stderr = child.stderr.take().expect("piped");
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let lines = log.clone();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                lines.lock().expect("no panic holds it").push(line);
+            }
+        });
+        let (address, admin) = eventually("the gateway serves", || {
+            if let Ok(Some(status)) = child.try_wait() {
+                let log = log.lock().expect("no panic holds it").join("\n");
+                panic!("the gateway ended with {status}:\n{log}");
+            }
+            addresses(&log.lock().expect("no panic holds it"))
+        });
+        Gateway { address, admin, child, log, setup: self }
+    }
+
+    /// The configuration file, written.
+    pub(crate) fn write_config(&self) -> PathBuf {
+        let path = self.folder.path().join("selfsame.toml");
+        let store = self.store.clone().unwrap_or(format!("file:{}", self.data().display()));
+        // The test's settings come first: they may hold names of the top level.
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n{}\n[store]\nurl = \"{store}\"\n\
+             [admin]\nlisten = \"127.0.0.1:0\"\n",
+            self.upstream, self.settings
+        );
+        std::fs::write(&path, text).expect("written");
+        path
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+}
+
+impl Gateway {
+    pub(crate) fn in_front_of(ledger: &Ledger) -> Setup {
+        Self::before(ledger.address())
+    }
+
+    /// In front of an address where perhaps nobody listens.
+    pub(crate) fn before(upstream: SocketAddr) -> Setup {
+        let folder = TempDir::new().expect("a temporary folder");
+        Setup { upstream, settings: String::new(), store: None, folder }
+    }
+
+    pub(crate) fn post(&self, target: &str) -> Request {
+        self.request("POST", target)
+    }
+
+    pub(crate) fn request(&self, method: &str, target: &str) -> Request {
+        Request::new(self.address, method, target)
+    }
+
+    /// A request to the admin listener.
+    pub(crate) fn admin(&self, method: &str, target: &str) -> Request {
+        Request::new(self.admin, method, target)
+    }
+
+    /// `selfsame keys …` against this gateway.
+    pub(crate) fn keys(&self, args: &[&str]) -> Output {
+        binary()
+            .arg("keys")
+            .args(args)
+            .args(["--admin", &format!("http://{}", self.admin)])
+            .arg("--token-file")
+            .arg(self.data().join("admin-token"))
+            .output()
+            .expect("the command runs")
+    }
+
+    /// The value of a metric, named with its labels; 0 where it is not there.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let text = self.admin("GET", "/metrics").send().text();
+        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        value.unwrap_or_default()
+    }
+
+    /// What was logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().expect("no panic holds it").join("\n")
+    }
+
+    /// The store's folder.
+    pub(crate) fn data(&self) -> PathBuf {
+        self.setup.data()
+    }
+
+    /// The folder of the test, in which the gateway runs.
+    pub(crate) fn folder(&self) -> &Path {
+        self.setup.folder.path()
+    }
+
+    /// SIGKILL: no goodbye.
+    pub(crate) fn kill(mut self) -> Setup {
+        self.end()
+    }
+
+    /// SIGTERM, and the exit status that follows.
+    pub(crate) fn terminate(mut self) -> (ExitStatus, Setup) {
+        self.signal("TERM");
+        let status = eventually("the gateway stops", || self.child.try_wait().expect("ours"));
+        (status, self.end())
+    }
+
+    /// Sends a signal, such as `STOP` or `CONT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(sent.expect("kill runs").success());
+    }
+
+    fn end(&mut self) -> Setup {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+        let upstream = self.setup.upstream;
+        std::mem::replace(&mut self.setup, Self::before(upstream))
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn addresses(log: &[String]) -> Option<(SocketAddr, SocketAddr)> {
+    let line = log.iter().find(|line| line.contains(r#""message":"serving""#))?;
+    let line: serde_json::Value = serde_json::from_str(line).ok()?;
+    let address = |name: &str| line.get(name)?.as_str()?.parse().ok();
+    Some((address("listen")?, address("admin")?))
+}

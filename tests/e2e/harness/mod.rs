@@ -1,0 +1,28 @@
+//! A gateway process, an upstream with a ledger, and a client that can misbehave.
+
+mod client;
+mod gateway;
+mod ledger;
+mod message;
+
+pub(crate) use client::{Answer, Request};
+pub(crate) use gateway::{Gateway, binary};
+pub(crate) use ledger::{Effect, Ledger, Then, reply};
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up on it.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until `condition` gives something; fails the test, naming `what`, if it never does.
+#[expect(clippy::disallowed_methods, reason = "the gateway is another process: its time is real")]
+pub(crate) fn eventually<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = condition() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{what} did not happen within {PATIENCE:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
