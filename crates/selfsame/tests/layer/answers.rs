@@ -1,0 +1,155 @@
+//! Which answers are kept, and what a replay holds.
+
+use std::convert::Infallible;
+
+use http::{HeaderValue, Request, Response};
+use selfsame::{KeyMode, Outcome, Policy, ServerErrors, Served};
+use tower::ServiceExt;
+
+use crate::support::{Body, Rig, Runs, answer, post, send};
+
+#[tokio::test]
+async fn the_second_request_gets_the_first_answer() {
+    let (rig, runs) = (Rig::new(), Runs::default());
+    let counted = runs.clone();
+    let service = rig.service(Policy::new(), move |_| {
+        let number = counted.begin();
+        async move { Ok::<_, Infallible>(answer(201, format!("charge {number}"))) }
+    });
+
+    let first = send(&service, post("k")).await;
+    let retry = send(&service, post("k")).await;
+
+    assert_eq!((first.status, first.replayed, first.served), (201, false, Served::Executed));
+    assert_eq!((retry.status, retry.replayed, retry.served), (201, true, Served::Replayed));
+    assert_eq!(first.body, retry.body);
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn a_request_without_a_key_passes_or_is_refused() {
+    let (rig, runs) = (Rig::new(), Runs::default());
+    let work = {
+        let runs = runs.clone();
+        move |_| {
+            runs.begin();
+            async { Ok::<_, Infallible>(answer(200, "ran")) }
+        }
+    };
+    let request = || Request::post("/").body(Body::from("x")).expect("a request");
+    let optional = rig.service(Policy::new(), work.clone());
+    let required = rig.service(Policy::new().key(KeyMode::Required), work.clone());
+    let off = rig.service(Policy::new().key(KeyMode::Off), work);
+
+    assert_eq!(send(&optional, request()).await.served, Served::Passed);
+    assert_eq!(send(&required, request()).await.served, Served::MissingKey);
+    assert_eq!(send(&off, post("k")).await.served, Served::Passed);
+    assert_eq!(runs.count(), 2);
+}
+
+#[tokio::test]
+async fn a_handlers_own_word_goes_before_its_status() {
+    for (word, runs_expected) in [("final", 1), ("transient", 2), ("unknown", 2)] {
+        let (rig, runs) = (Rig::new(), Runs::default());
+        let counted = runs.clone();
+        let service = rig.service(Policy::new(), move |_| {
+            counted.begin();
+            async move {
+                let mut response = answer(200, "said");
+                let word = HeaderValue::from_static(word);
+                response.headers_mut().insert("idempotency-outcome", word);
+                Ok::<_, Infallible>(response)
+            }
+        });
+        let first = service.clone().oneshot(post("k")).await.expect("no error");
+        assert!(!first.headers().contains_key("idempotency-outcome"), "{word}");
+        send(&service, post("k")).await;
+        assert_eq!(runs.count(), runs_expected, "{word}");
+    }
+}
+
+#[tokio::test]
+async fn a_handler_may_say_it_by_extension() {
+    let (rig, runs) = (Rig::new(), Runs::default());
+    let counted = runs.clone();
+    let service = rig.service(Policy::new(), move |_| {
+        counted.begin();
+        async {
+            let mut response = answer(500, "never again");
+            response.extensions_mut().insert(Outcome::Final);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    send(&service, post("k")).await;
+    assert!(send(&service, post("k")).await.replayed);
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn server_errors_follow_the_policy() {
+    let table = [
+        (ServerErrors::Retry, Served::Resumed, 2),
+        (ServerErrors::Keep, Served::Replayed, 1),
+        (ServerErrors::Hold, Served::Held, 1),
+    ];
+    for (server_errors, served, runs_expected) in table {
+        let (rig, runs) = (Rig::new(), Runs::default());
+        let counted = runs.clone();
+        let service = rig.service(Policy::new().server_errors(server_errors), move |_| {
+            counted.begin();
+            async { Ok::<_, Infallible>(answer(500, "oops")) }
+        });
+        assert_eq!(send(&service, post("k")).await.status, 500);
+        assert_eq!(send(&service, post("k")).await.served, served, "{server_errors:?}");
+        assert_eq!(runs.count(), runs_expected, "{server_errors:?}");
+    }
+}
+
+#[tokio::test]
+async fn headers_of_the_moment_and_cookies_are_not_given_again() {
+    let rig = Rig::new();
+    let respond = |_| async {
+        let response = Response::builder()
+            .status(201)
+            .header("location", "/charges/1")
+            .header("link", "</a>; rel=a")
+            .header("link", "</b>; rel=b")
+            .header("set-cookie", "sid=1")
+            .header("date", "Sun, 15 Nov 2026 00:00:00 GMT")
+            .header("x-ratelimit-remaining", "9")
+            .header("connection", "close");
+        Ok::<_, Infallible>(response.body(Body::from("done")).expect("a response"))
+    };
+    let service = rig.service(Policy::new(), respond);
+    service.clone().oneshot(post("k")).await.expect("no error");
+    let replay = service.clone().oneshot(post("k")).await.expect("no error");
+
+    let links: Vec<_> = replay.headers().get_all("link").iter().collect();
+    assert_eq!(links, ["</a>; rel=a", "</b>; rel=b"]);
+    assert_eq!(replay.headers()["location"], "/charges/1");
+    for absent in ["set-cookie", "date", "x-ratelimit-remaining", "connection"] {
+        assert!(!replay.headers().contains_key(absent), "{absent}");
+    }
+}
+
+#[tokio::test]
+async fn cors_headers_are_given_again_only_to_their_origin() {
+    let rig = Rig::new();
+    let service = rig.service(Policy::new(), |_| async {
+        let response = Response::builder()
+            .header("access-control-allow-origin", "https://shop.example")
+            .header("access-control-allow-credentials", "true");
+        Ok::<_, Infallible>(response.body(Body::from("done")).expect("a response"))
+    });
+    let from = |origin: &'static str| {
+        let mut request = post("k");
+        request.headers_mut().insert("origin", HeaderValue::from_static(origin));
+        service.clone().oneshot(request)
+    };
+    from("https://shop.example").await.expect("no error");
+    let same = from("https://shop.example").await.expect("no error");
+    let other = from("https://evil.example").await.expect("no error");
+    assert!(same.headers().contains_key("access-control-allow-credentials"));
+    assert!(!other.headers().contains_key("access-control-allow-credentials"));
+    assert!(!other.headers().contains_key("access-control-allow-origin"));
+}

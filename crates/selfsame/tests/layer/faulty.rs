@@ -1,0 +1,132 @@
+//! A store that fails when told to.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use selfsame_core::{
+    Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Inspect, Lease,
+    Record, RecordId, Release, Resolution, Resolved, Store, StoreError, StoreErrorKind, Sweep,
+    Swept, Timestamp,
+};
+
+/// How the next calls fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    None,
+    /// Nothing is written.
+    Down,
+    /// It is written, and the acknowledgement is lost; once.
+    AcknowledgementLost,
+}
+
+/// A store with a fault.
+pub(crate) struct Faulty {
+    inner: Arc<dyn FullStore>,
+    fault: Mutex<Fault>,
+}
+
+impl Faulty {
+    pub(crate) fn new(inner: Arc<dyn FullStore>) -> Self {
+        Self { inner, fault: Mutex::new(Fault::None) }
+    }
+
+    pub(crate) fn set(&self, fault: Fault) {
+        *self.fault.lock() = fault;
+    }
+
+    fn before(&self) -> Result<(), StoreError> {
+        match *self.fault.lock() {
+            Fault::Down => Err(StoreError::new(StoreErrorKind::NotWritten, "the store is down")),
+            _ => Ok(()),
+        }
+    }
+
+    fn after<T>(&self, result: T) -> Result<T, StoreError> {
+        let mut fault = self.fault.lock();
+        if *fault == Fault::AcknowledgementLost {
+            *fault = Fault::None;
+            return Err(StoreError::new(StoreErrorKind::MayHaveLanded, "no acknowledgement"));
+        }
+        Ok(result)
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    fn name(&self) -> &'static str {
+        "faulty"
+    }
+
+    async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        self.before()?;
+        self.after(self.inner.claim(ask).await?)
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
+        self.before()?;
+        self.after(self.inner.renew(lease).await?)
+    }
+
+    async fn checkpoint(&self, lease: &Lease, point: &Checkpoint) -> Result<Fenced, StoreError> {
+        self.before()?;
+        self.after(self.inner.checkpoint(lease, point).await?)
+    }
+
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+        self.before()?;
+        self.after(self.inner.complete(lease, answer).await?)
+    }
+
+    async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
+        self.before()?;
+        self.after(self.inner.release(lease, release).await?)
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        self.before()?;
+        self.inner.get(id).await
+    }
+}
+
+#[async_trait]
+impl Sweep for Faulty {
+    async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
+        self.inner.sweep(most).await
+    }
+}
+
+#[async_trait]
+impl Inspect for Faulty {
+    async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        self.inner.find(find, most).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        fence: Fence,
+        resolution: &Resolution,
+    ) -> Result<Resolved, StoreError> {
+        self.inner.resolve(id, fence, resolution).await
+    }
+
+    async fn count(&self) -> Result<Count, StoreError> {
+        self.inner.count().await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+}
+
+#[async_trait]
+impl Facts for Faulty {
+    async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        self.inner.fact_or(name, value).await
+    }
+
+    async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        self.inner.set_fact(name, value).await
+    }
+}

@@ -1,0 +1,95 @@
+//! The layer in an axum router, and around a plain hyper service, over real sockets.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::post;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
+use selfsame::stores::MemoryStore;
+use selfsame::{Idempotency, Policy, RequestBody, Run};
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tower::Layer;
+
+use crate::support::Runs;
+
+async fn idempotency() -> Idempotency {
+    Idempotency::open(Arc::new(MemoryStore::new())).await.expect("a store in memory opens")
+}
+
+async fn send(to: SocketAddr, body: &'static str) -> (u16, bool, Bytes) {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let request = Request::post(format!("http://{to}/charges"))
+        .header("idempotency-key", "k")
+        .body(Full::from(body))
+        .expect("a request");
+    let response = client.request(request).await.expect("an answer");
+    let replayed = response.headers().contains_key("idempotent-replayed");
+    let status = response.status().as_u16();
+    (status, replayed, response.into_body().collect().await.expect("a body").to_bytes())
+}
+
+async fn check(address: SocketAddr, runs: &Runs) {
+    let first = send(address, "ten").await;
+    let retry = send(address, "ten").await;
+    assert_eq!((first.0, first.1, &first.2[..]), (200, false, &b"charged ten, attempt 1"[..]));
+    assert_eq!((retry.0, retry.1, retry.2), (200, true, first.2));
+    assert_eq!(send(address, "twenty").await.0, 422);
+    assert_eq!(runs.count(), 1);
+}
+
+#[tokio::test]
+async fn it_works_in_axum() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let charge = move |run: axum::Extension<Run>, body: String| {
+        counted.begin();
+        async move { format!("charged {body}, attempt {}", run.attempt()) }
+    };
+    let router = Router::new()
+        .route("/charges", post(charge))
+        .layer(idempotency().await.layer(Policy::new()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut serving = JoinSet::new();
+    serving.spawn(async move { axum::serve(listener, router).await });
+    check(address, &runs).await;
+}
+
+#[tokio::test]
+async fn it_works_around_a_plain_hyper_service() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let service = tower::service_fn(move |request: Request<RequestBody<Incoming>>| {
+        counted.begin();
+        async move {
+            let attempt = request.extensions().get::<Run>().expect("keyed").attempt();
+            let body = request.into_body().collect().await.expect("a body").to_bytes();
+            let text = format!("charged {}, attempt {attempt}", String::from_utf8_lossy(&body));
+            Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(text)))
+        }
+    });
+    let service = TowerToHyperService::new(idempotency().await.layer(Policy::new()).layer(service));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = service.clone();
+            connections.spawn(
+                hyper::server::conn::http1::Builder::new()
+                    .serve_connection(TokioIo::new(stream), service),
+            );
+        }
+    });
+    check(address, &runs).await;
+}

@@ -1,0 +1,8 @@
+//! The tower layer, around services of its own kind: what it promises, and what it leaves alone.
+
+mod answers;
+mod faulty;
+mod frameworks;
+mod runs;
+mod store_faults;
+mod support;
