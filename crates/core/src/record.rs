@@ -45,6 +45,7 @@ pub struct Record {
 
 /// Where a record's work stands.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "most records are completed ones")]
 pub enum State {
     /// Somebody runs, or ran and was not heard of again.
     Claimed {
@@ -113,6 +114,7 @@ pub enum Release {
 
 /// What a person decides about a held key.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one of these at a time")]
 pub enum Resolution {
     /// The work was not done: the next retry runs.
     Free,
@@ -220,17 +222,19 @@ impl Record {
 
     /// The claim ends without an answer to keep.
     pub fn release(&mut self, lease: &Lease, release: Release, now: Timestamp) -> Fenced {
-        self.change(lease, |record| {
-            let held = State::Held { since: now };
-            match release {
-                Release::NeverRan => {
-                    record.attempt = record.attempt.saturating_sub(1);
-                    record.state = State::Failed;
-                }
-                Release::Retry | Release::Forget => record.state = State::Failed,
-                Release::Crashed if record.is_resumable() => record.state = State::Failed,
-                Release::Unheard if record.is_resumable() => {}
-                Release::Crashed | Release::Unheard | Release::Hold => record.state = held,
+        self.change(lease, |record| match release {
+            Release::NeverRan => {
+                record.attempt = record.attempt.saturating_sub(1);
+                record.state = State::Failed;
+            }
+            Release::Retry | Release::Forget => record.state = State::Failed,
+            Release::Crashed if record.is_resumable() => record.state = State::Failed,
+            Release::Unheard if record.is_resumable() => {}
+            Release::Crashed | Release::Unheard | Release::Hold => {
+                // The owner has said its last word: a renewal of its own that is still under way
+                // must not make the key busy again.
+                record.fence = record.fence.next();
+                record.state = State::Held { since: now };
             }
         })
     }

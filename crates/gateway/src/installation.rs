@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use selfsame::stores::{EmbeddedOptions, EmbeddedStore, MemoryStore};
+use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, MemoryStore};
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
 
@@ -29,7 +29,8 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
         StoreUrl::File(folder) => {
             let folder = folder.clone();
             // Claims of an earlier process stay leased: the upstream may still be working.
-            let open = move || EmbeddedStore::open(&folder, EmbeddedOptions::default());
+            let options = EmbeddedOptions::default().leases(Leases::Keep);
+            let open = move || EmbeddedStore::open(&folder, options);
             Arc::new(tokio::task::spawn_blocking(open).await??)
         }
     })

@@ -22,6 +22,7 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Headers,
     pub(crate) body: Vec<u8>,
+    pub(crate) trailers: Headers,
 }
 
 impl Request {
@@ -74,6 +75,17 @@ impl Request {
         connection.write_all(&bytes[..bytes.len() - missing]).expect("sent");
     }
 
+    /// A connection for requests one after the other.
+    pub(crate) fn open(&self) -> BufReader<TcpStream> {
+        BufReader::new(self.connect().expect("a connection"))
+    }
+
+    /// Sends it on a connection that is open already, and waits for the answer.
+    pub(crate) fn send_on(&self, connection: &mut BufReader<TcpStream>) -> std::io::Result<Answer> {
+        connection.get_mut().write_all(&self.bytes())?;
+        read_answer(connection)
+    }
+
     /// The request as it goes over the wire.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
@@ -106,6 +118,12 @@ impl Answer {
         message::find(&self.headers, name)
     }
 
+    /// Every value of a header, in its order.
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
+        let lines = self.headers.iter().filter(|(found, _)| found == name);
+        lines.map(|(_, value)| value.as_str()).collect()
+    }
+
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -125,7 +143,8 @@ fn read_answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<Answer>
         let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status: u16 = status.ok_or(std::io::ErrorKind::InvalidData)?;
         if status >= 200 {
-            return Ok(Answer { status, headers: message.headers, body: message.body });
+            let message::Message { headers, body, trailers, .. } = message;
+            return Ok(Answer { status, headers, body, trailers });
         }
     }
 }

@@ -18,9 +18,10 @@ pub(crate) fn binary() -> Command {
 
 /// A gateway that is not started yet.
 pub(crate) struct Setup {
-    upstream: SocketAddr,
+    upstream: String,
     settings: String,
     store: Option<String>,
+    spool: Option<PathBuf>,
     folder: TempDir,
 }
 
@@ -43,6 +44,12 @@ impl Setup {
     /// Another store than a folder of the test's own.
     pub(crate) fn store(mut self, url: &str) -> Self {
         self.store = Some(url.into());
+        self
+    }
+
+    /// Another spool than the one in the store's folder.
+    pub(crate) fn spool(mut self, folder: &Path) -> Self {
+        self.spool = Some(folder.into());
         self
     }
 
@@ -84,17 +91,21 @@ impl Setup {
     pub(crate) fn write_config(&self) -> PathBuf {
         let path = self.folder.path().join("selfsame.toml");
         let store = self.store.clone().unwrap_or(format!("file:{}", self.data().display()));
+        let spool = self.spool.as_ref().map(|spool| format!("spool = {spool:?}\n"));
         // The test's settings come first: they may hold names of the top level.
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n{}\n[store]\nurl = \"{store}\"\n\
+            "listen = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n{}\n[store]\nurl = \"{store}\"\n{}\
              [admin]\nlisten = \"127.0.0.1:0\"\n",
-            self.upstream, self.settings
+            self.upstream,
+            self.settings,
+            spool.unwrap_or_default()
         );
         std::fs::write(&path, text).expect("written");
         path
     }
 
-    fn data(&self) -> PathBuf {
+    /// The store's folder, unless the test has named another store.
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 }
@@ -106,8 +117,13 @@ impl Gateway {
 
     /// In front of an address where perhaps nobody listens.
     pub(crate) fn before(upstream: SocketAddr) -> Setup {
+        Self::before_host(&upstream.to_string())
+    }
+
+    /// In front of a host and port that perhaps cannot be found.
+    pub(crate) fn before_host(upstream: &str) -> Setup {
         let folder = TempDir::new().expect("a temporary folder");
-        Setup { upstream, settings: String::new(), store: None, folder }
+        Setup { upstream: upstream.into(), settings: String::new(), store: None, spool: None, folder }
     }
 
     pub(crate) fn post(&self, target: &str) -> Request {
@@ -163,8 +179,13 @@ impl Gateway {
     }
 
     /// SIGTERM, and the exit status that follows.
-    pub(crate) fn terminate(mut self) -> (ExitStatus, Setup) {
+    pub(crate) fn terminate(self) -> (ExitStatus, Setup) {
         self.signal("TERM");
+        self.wait()
+    }
+
+    /// Waits until it has ended by itself.
+    pub(crate) fn wait(mut self) -> (ExitStatus, Setup) {
         let status = eventually("the gateway stops", || self.child.try_wait().expect("ours"));
         (status, self.end())
     }
@@ -178,8 +199,8 @@ impl Gateway {
     fn end(&mut self) -> Setup {
         let _gone = self.child.kill();
         let _gone = self.child.wait();
-        let upstream = self.setup.upstream;
-        std::mem::replace(&mut self.setup, Self::before(upstream))
+        let upstream = self.setup.upstream.clone();
+        std::mem::replace(&mut self.setup, Self::before_host(&upstream))
     }
 }
 

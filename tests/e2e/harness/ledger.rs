@@ -39,7 +39,12 @@ struct Shared {
 impl Ledger {
     /// An upstream that answers each request with 201 and a charge of its own.
     pub(crate) fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        Self::start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// The same, where it is expected.
+    pub(crate) fn start_at(address: SocketAddr) -> Self {
+        let listener = TcpListener::bind(address).expect("a free port");
         let address = listener.local_addr().expect("bound");
         let behaviour: Arc<Behaviour> = Arc::new(|effect, client| {
             reply(client, 201, &[], &format!(r#"{{"charge":"ch_{}"}}"#, effect.number))

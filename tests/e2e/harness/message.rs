@@ -4,11 +4,12 @@ use std::io::{self, BufRead, Read};
 
 pub(super) type Headers = Vec<(String, String)>;
 
-/// A start line, headers and a body.
+/// A start line, headers, a body and trailers.
 pub(super) struct Message {
     pub(super) start: String,
     pub(super) headers: Headers,
     pub(super) body: Vec<u8>,
+    pub(super) trailers: Headers,
 }
 
 /// Reads one message; nothing if the other end has closed before it began.
@@ -17,30 +18,44 @@ pub(super) fn read(from: &mut impl BufRead, body_until_close: bool) -> io::Resul
     if start.is_empty() {
         return Ok(None);
     }
-    let mut headers = Headers::new();
-    loop {
-        let line = line(from)?;
-        let Some((name, value)) = line.split_once(':') else { break };
-        headers.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
-    }
-    let body = body(from, &headers, body_until_close)?;
-    Ok(Some(Message { start, headers, body }))
+    let headers = fields(from)?;
+    let until_close = body_until_close && !has_no_body(&start);
+    let (body, trailers) = body(from, &headers, until_close)?;
+    Ok(Some(Message { start, headers, body, trailers }))
 }
 
 pub(super) fn find<'a>(headers: &'a Headers, name: &str) -> Option<&'a str> {
     headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
 }
 
-fn body(from: &mut impl BufRead, headers: &Headers, until_close: bool) -> io::Result<Vec<u8>> {
+/// Headers or trailers, up to the empty line.
+fn fields(from: &mut impl BufRead) -> io::Result<Headers> {
+    let mut fields = Headers::new();
+    loop {
+        let line = line(from)?;
+        let Some((name, value)) = line.split_once(':') else { return Ok(fields) };
+        fields.push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
+    }
+}
+
+/// Whether the status of an answer leaves no room for a body.
+fn has_no_body(start: &str) -> bool {
+    let status = start.split(' ').nth(1).unwrap_or_default();
+    status.starts_with('1') || status == "204" || status == "304"
+}
+
+fn body(
+    from: &mut impl BufRead,
+    headers: &Headers,
+    until_close: bool,
+) -> io::Result<(Vec<u8>, Headers)> {
     let mut body = Vec::new();
     if find(headers, "transfer-encoding") == Some("chunked") {
         loop {
             let size = line(from)?;
             let size = usize::from_str_radix(size.trim(), 16).map_err(io::Error::other)?;
             if size == 0 {
-                // Trailers, up to the empty line.
-                while !line(from)?.is_empty() {}
-                return Ok(body);
+                return Ok((body, fields(from)?));
             }
             take(from, size, &mut body)?;
             line(from)?;
@@ -50,7 +65,7 @@ fn body(from: &mut impl BufRead, headers: &Headers, until_close: bool) -> io::Re
     } else if until_close {
         from.read_to_end(&mut body)?;
     }
-    Ok(body)
+    Ok((body, Headers::new()))
 }
 
 fn take(from: &mut impl BufRead, len: usize, into: &mut Vec<u8>) -> io::Result<()> {

@@ -1,13 +1,22 @@
 //! A gateway process, an upstream with a ledger, and a client that can misbehave.
 
 mod client;
+mod disk;
+mod gate;
 mod gateway;
 mod ledger;
 mod message;
+mod random;
+mod records;
+mod problem;
 
 pub(crate) use client::{Answer, Request};
-pub(crate) use gateway::{Gateway, binary};
+pub(crate) use disk::SmallDisk;
+pub(crate) use gate::Gate;
+pub(crate) use gateway::{Gateway, Setup, binary};
 pub(crate) use ledger::{Effect, Ledger, Then, reply};
+pub(crate) use random::Random;
+pub(crate) use records::{assert_whole, open_records};
 
 use std::time::{Duration, Instant};
 

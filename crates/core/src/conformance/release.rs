@@ -2,7 +2,7 @@
 
 use super::Trial;
 use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, mismatch, retry};
-use crate::Fenced::Applied;
+use crate::Fenced::{Applied, Lost};
 use crate::{Ask, Claimed, Fence, Grant, Recover, Release};
 
 /// Work that provably never began is not an attempt; its key still stands for its request.
@@ -97,8 +97,19 @@ pub async fn unheard_work_is_held_where_it_may_not_resume(trial: Trial) {
     let lease = trial.run(&first).await.lease;
     assert_eq!(trial.release(&lease, Release::Unheard).await, Applied);
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
-    assert_eq!(trial.complete(&lease, &answer("late")).await, Applied);
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("late")));
+}
+
+/// Whoever gave its key up to a person has said its last word: a renewal of its own that was
+/// under way does not make the key busy again.
+pub async fn a_hold_cannot_be_renewed_away(trial: Trial) {
+    for release in [Release::Crashed, Release::Unheard, Release::Hold] {
+        let first = Ask { recover: Recover::Hold, ..ask(&format!("{release:?}")) };
+        let lease = trial.run(&first).await.lease;
+        assert_eq!(trial.release(&lease, release).await, Applied);
+        assert_eq!(trial.renew(&lease).await, Lost);
+        assert_eq!(trial.complete(&lease, &answer("late")).await, Lost);
+        assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+    }
 }
 
 /// A hold is a hold, even where dead claims are resumed.

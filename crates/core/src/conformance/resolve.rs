@@ -108,7 +108,8 @@ pub async fn a_decision_ends_the_claim_before_it(trial: Trial) {
         });
         let lease = trial.run(&first).await.lease;
         assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
-        assert_eq!(trial.resolve(&first.id, lease.fence, &resolution).await, Resolved::Done);
+        let seen = trial.record(&first.id).await.fence;
+        assert_eq!(trial.resolve(&first.id, seen, &resolution).await, Resolved::Done);
         let before = trial.record(&first.id).await;
         assert_eq!(trial.renew(&lease).await, Lost);
         assert_eq!(trial.checkpoint(&lease, &checkpoint("late")).await, Lost);
@@ -125,7 +126,9 @@ async fn hold(trial: &Trial) -> (Ask, Lease) {
     let lease = trial.run(&first).await.lease;
     assert_eq!(trial.checkpoint(&lease, &checkpoint("paid")).await, Applied);
     assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
-    (first, lease)
+    // A person decides about the fence that is seen.
+    let fence = trial.record(&first.id).await.fence;
+    (first, Lease { fence, ..lease })
 }
 
 async fn expect_not_held(trial: &Trial, lease: &Lease) {

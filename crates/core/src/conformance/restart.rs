@@ -81,7 +81,8 @@ pub async fn a_hold_outlives_a_restart(trial: Trial) {
     let trial = trial.restart().await;
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
     let by_hand = Resolution::Complete(answer("by hand"));
-    assert_eq!(trial.resolve(&first.id, lease.fence, &by_hand).await, Resolved::Done);
+    let seen = trial.record(&first.id).await.fence;
+    assert_eq!(trial.resolve(&first.id, seen, &by_hand).await, Resolved::Done);
     let trial = trial.restart().await;
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("by hand")));
 }

@@ -3,6 +3,7 @@
 //! It writes the key that came with a request into its ledger and does nothing else about it, as
 //! most APIs do. What it has begun it finishes, whether or not the caller is still there.
 
+use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +38,7 @@ struct Order {
 /// Money that was taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Charge {
-    pub(super) id: String,
+    id: String,
     amount: u64,
     currency: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,10 +50,15 @@ impl Charge {
     pub(super) fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a charge is plain values")
     }
+}
 
-    /// Whether this key came with the request.
-    pub(super) fn is_for(&self, key: &str) -> bool {
-        self.key.as_deref() == Some(key)
+impl fmt::Display for Charge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}  {} {}", self.id, self.amount, self.currency)?;
+        match &self.key {
+            Some(key) => write!(f, "  {key}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -61,10 +67,16 @@ impl Charge {
 pub(super) struct Ledger {
     /// How many charges were asked for, including those that are still being made.
     pub(super) begun: usize,
-    pub(super) charges: Vec<Charge>,
+    charges: Vec<Charge>,
 }
 
 impl Ledger {
+    /// The charges whose requests came with this key.
+    pub(super) fn charges_for(&self, key: &str) -> Vec<Charge> {
+        let is_for = |charge: &&Charge| charge.key.as_deref() == Some(key);
+        self.charges.iter().filter(is_for).cloned().collect()
+    }
+
     /// JSON with one charge a line, so that people can read it too.
     fn to_json(&self) -> String {
         let lines: Vec<String> = self.charges.iter().map(Charge::to_json).collect();
@@ -99,10 +111,9 @@ impl Bank {
         Ok(address)
     }
 
-    /// The charges that were made for a key.
+    /// The charges whose requests came with this key.
     pub(super) fn charges_for(&self, key: &str) -> Vec<Charge> {
-        let ledger = self.ledger.borrow();
-        ledger.charges.iter().filter(|charge| charge.is_for(key)).cloned().collect()
+        self.ledger.borrow().charges_for(key)
     }
 
     /// How many charges were asked for so far.

@@ -162,7 +162,7 @@ impl Call {
     }
 
     /// Listens until the other side is gone, and says whether it was silent.
-    pub(super) fn is_lost(mut self) -> Result<bool> {
+    pub(super) fn ends_in_silence(mut self) -> Result<bool> {
         self.stream.set_read_timeout(Some(HANG)).context("the connection cannot be read")?;
         let mut heard = Vec::new();
         // A process that is killed may reset its connections; that is no answer either.

@@ -1,0 +1,97 @@
+//! A small disk, which can be full: a tmpfs in a mount namespace of its own.
+//!
+//! A process that only waits keeps the namespace, so the disk outlives the gateways on it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::binary;
+
+const SIZE: &str = "8m";
+const FILLER: &str = "filler";
+
+/// A small disk. Dropping it takes it away.
+pub(crate) struct SmallDisk {
+    keeper: Child,
+    folder: TempDir,
+}
+
+impl SmallDisk {
+    pub(crate) fn mount() -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        // `cat` ends with the test, whose end of the pipe is closed then.
+        let script = "mount -t tmpfs -o size=\"$1\" none \"$2\" && echo mounted && exec cat";
+        let mut keeper = Command::new("unshare")
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", SIZE])
+            .arg(folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .expect("unshare is there: this test needs util-linux");
+        let mut said = String::new();
+        let stdout = keeper.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut said).expect("readable");
+        assert_eq!(
+            said.trim(),
+            "mounted",
+            "no disk could be mounted in a namespace: this test must be allowed to use unshare"
+        );
+        Self { keeper, folder }
+    }
+
+    /// The disk's folder, as those see it who live there.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The disk's folder, as everybody else sees it.
+    pub(crate) fn from_outside(&self) -> PathBuf {
+        let inside = self.folder.path().strip_prefix("/").expect("absolute");
+        Path::new("/proc").join(self.keeper.id().to_string()).join("root").join(inside)
+    }
+
+    /// `selfsame serve` on this disk.
+    pub(crate) fn serve(&self, config: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .args(["--user", "--preserve-credentials", "--mount", "--target"])
+            .arg(self.keeper.id().to_string())
+            .arg(binary().get_program())
+            .args(["serve", "--config"])
+            .arg(config);
+        command
+    }
+
+    /// Leaves no room at all.
+    pub(crate) fn fill(&self) {
+        let mut filler = OpenOptions::new();
+        let filler = filler.create(true).append(true).open(self.from_outside().join(FILLER));
+        let mut filler = filler.expect("opened");
+        for size in [64 * 1024, 4096, 1] {
+            let block = vec![0; size];
+            let error = loop {
+                if let Err(error) = filler.write_all(&block) {
+                    break error;
+                }
+            };
+            assert_eq!(error.kind(), ErrorKind::StorageFull);
+        }
+    }
+
+    /// Makes room again.
+    pub(crate) fn make_room(&self) {
+        fs::remove_file(self.from_outside().join(FILLER)).expect("it was full");
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _gone = self.keeper.kill();
+        let _gone = self.keeper.wait();
+    }
+}

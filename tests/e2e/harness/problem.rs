@@ -1,0 +1,62 @@
+//! What every refusal must look like, whatever its reason.
+
+use serde_json::Value;
+
+use super::Answer;
+
+/// The contract's refusals: slug, status, whether a retry can help (where that is fixed), and
+/// whether `Retry-After` is due.
+const REFUSALS: [(&str, u16, Option<bool>, bool); 14] = [
+    ("missing-key", 400, Some(false), false),
+    ("invalid-key", 400, Some(false), false),
+    ("missing-tenant", 401, Some(false), false),
+    ("key-reused", 422, Some(false), false),
+    ("in-progress", 409, Some(true), true),
+    ("outcome-unknown", 409, Some(false), false),
+    ("response-not-kept", 409, Some(false), false),
+    ("key-expired", 410, Some(false), false),
+    ("body-too-large", 413, Some(false), false),
+    ("body-incomplete", 400, Some(false), false),
+    ("upstream-unreachable", 502, Some(true), false),
+    ("upstream-failed", 502, None, false),
+    ("store-unavailable", 503, Some(true), true),
+    ("upstream-timeout", 504, Some(true), false),
+];
+
+impl Answer {
+    /// Checks that this is the refusal `slug`, in every particular, and gives its members.
+    #[track_caller]
+    pub(crate) fn refused(&self, slug: &str) -> Value {
+        let text = self.text();
+        let refusal = REFUSALS.iter().find(|refusal| refusal.0 == slug);
+        let (_, status, retryable, retry_after) = *refusal.expect("a slug of the contract");
+        assert_eq!(self.problem().as_deref(), Some(slug), "{} {text}", self.status);
+        assert_eq!(self.status, status, "{text}");
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{text}");
+
+        let body: Value = serde_json::from_str(&text).expect("a problem is JSON");
+        let member = |name: &str| body[name].as_str().unwrap_or_default().to_owned();
+        assert_eq!(body["status"], status, "{text}");
+        assert!(!member("title").is_empty() && !member("detail").is_empty(), "{text}");
+        assert!(member("instance").starts_with("urn:uuid:"), "{text}");
+        let link = format!("<{}>; rel=\"describedby\"", member("type"));
+        assert_eq!(self.header("link"), Some(link.as_str()), "{text}");
+
+        let says = body["retryable"].as_bool().expect("retryable is there");
+        assert_eq!(says, retryable.unwrap_or(says), "{text}");
+        assert_eq!(self.header("x-should-retry"), Some(if says { "true" } else { "false" }));
+        let seconds = self.header("retry-after").map(str::parse::<u32>);
+        assert_eq!(matches!(seconds, Some(Ok(1..))), retry_after, "{seconds:?}");
+        assert_eq!(self.header("idempotent-replayed"), None);
+        body
+    }
+
+    /// Checks that this answer is `first`, given again.
+    #[track_caller]
+    pub(crate) fn replays(&self, first: &Self) {
+        assert_eq!(self.header("idempotent-replayed"), Some("true"), "{} {}", self.status, self.text());
+        assert_eq!(self.status, first.status);
+        assert_eq!(self.body, first.body);
+        assert_eq!(self.trailers, first.trailers);
+    }
+}
