@@ -2,5 +2,13 @@
 //! and cut off, in front of an upstream whose ledger is the judge.
 
 mod crash;
+mod durability;
 mod harness;
 mod smoke;
+mod client_leaves;
+mod keys;
+mod meaning;
+mod reuse;
+mod rivals;
+mod shutdown;
+mod takeover;

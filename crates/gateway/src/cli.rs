@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{demo, keys, serve};
+use crate::commands::{config, demo, keys, serve};
 
 /// Makes retries safe: the same key gives the same answer, and the work behind it is done once.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ enum Command {
     Demo(demo::Args),
     /// Looks keys up, and decides about those that are held
     Keys(keys::Args),
+    /// Checks a configuration without starting anything
+    Config(config::Args),
 }
 
 /// Runs what the command line asks for: 0 if all went well, 1 if not, 2 if it was not understood.
@@ -31,6 +33,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Keys(args) => keys::run(args),
+        Command::Config(args) => config::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! What the binary can do, one file each.
 
+pub(crate) mod config;
 pub(crate) mod demo;
 pub(crate) mod keys;
 pub(crate) mod serve;

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use selfsame_core::{Ask, AttemptId, Fingerprint, RequestFacts, Secret};
@@ -68,18 +68,29 @@ where
 }
 
 fn fingerprint_of(parts: &Parts, body: &[u8], policy: &Policy, secret: &Secret) -> Fingerprint {
-    let headers: Vec<_> = policy
-        .fingerprint_headers
-        .iter()
-        .map(|name| (name.as_str(), parts.headers.get(name).map(HeaderValue::as_bytes)))
-        .collect();
+    let chosen: Vec<_> =
+        policy.fingerprint_headers.iter().map(|name| (name, lines(&parts.headers, name))).collect();
+    let headers: Vec<_> =
+        chosen.iter().map(|(name, lines)| (name.as_str(), lines.as_deref())).collect();
+    let content_type = lines(&parts.headers, &CONTENT_TYPE).map(as_text);
     let facts = RequestFacts {
         method: &parts.method,
         path: parts.uri.path(),
         query: parts.uri.query(),
-        content_type: parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()),
+        content_type: content_type.as_deref(),
         headers: &headers,
         body,
     };
     Fingerprint::of(&facts, policy.fingerprint, Some(secret))
+}
+
+/// All of a header's lines: two requests that differ only in the second are two requests.
+fn lines(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
+    let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    (!lines.is_empty()).then(|| lines.join(&b", "[..]))
+}
+
+/// A character for each byte, so that no two values become one.
+fn as_text(bytes: Vec<u8>) -> String {
+    bytes.into_iter().map(char::from).collect()
 }

@@ -16,8 +16,9 @@ const APPLICATION_ID: i64 = 0x5345_4c46;
 /// Only an operator's `sqlite3` can be in the way, and only for a moment.
 const BUSY_TIME_OUT: Duration = Duration::from_millis(20);
 
-const WRITER_CACHE_KIB: i64 = 32 * 1024;
-const READER_CACHE_KIB: i64 = 8 * 1024;
+/// Small, because SQLite walks the whole cache at the end of a commit that split a page; what is
+/// not in it is in the system's cache.
+const CACHE_KIB: i64 = 4 * 1024;
 
 /// A day's worth of answer tables, and the other statements.
 const STATEMENTS_MAX: usize = 128;
@@ -26,7 +27,7 @@ const STATEMENTS_MAX: usize = 128;
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let failed = |source| failure(path, source);
     let conn = Connection::open(path).map_err(failed)?;
-    prepare(&conn, WRITER_CACHE_KIB).map_err(failed)?;
+    prepare(&conn).map_err(failed)?;
     match format_of(&conn).map_err(failed)? {
         Format::Empty => create(&conn).map_err(failed)?,
         Format::Ours(FORMAT) => {}
@@ -43,7 +44,7 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
 pub(super) fn open_checkpointer(path: &Path) -> Result<Connection, OpenError> {
     let open = || -> rusqlite::Result<Connection> {
         let conn = Connection::open(path)?;
-        prepare(&conn, READER_CACHE_KIB)?;
+        prepare(&conn)?;
         make_durable(&conn)?;
         Ok(conn)
     };
@@ -55,7 +56,7 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, OpenError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = || -> rusqlite::Result<Connection> {
         let conn = Connection::open_with_flags(path, flags)?;
-        prepare(&conn, READER_CACHE_KIB)?;
+        prepare(&conn)?;
         Ok(conn)
     };
     open().map_err(|source| failure(path, source))
@@ -68,10 +69,10 @@ fn failure(path: &Path, source: rusqlite::Error) -> OpenError {
     }
 }
 
-fn prepare(conn: &Connection, cache_kib: i64) -> rusqlite::Result<()> {
+fn prepare(conn: &Connection) -> rusqlite::Result<()> {
     conn.busy_timeout(BUSY_TIME_OUT)?;
     conn.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
-    conn.pragma_update(None, "cache_size", -cache_kib)?;
+    conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
     conn.pragma_update(None, "temp_store", "memory")
 }
 

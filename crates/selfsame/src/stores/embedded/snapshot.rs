@@ -37,7 +37,7 @@ impl Snapshot {
     /// round, a table could be dropped in between and its answers seem lost, not expired.
     pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
         self.conn.prepare_cached("BEGIN")?.execute([])?;
-        self.conn.prepare_cached("SELECT 1 FROM keys LIMIT 1")?.exists([])?;
+        self.conn.prepare_cached("SELECT 1 FROM sqlite_schema LIMIT 1")?.exists([])?;
         self.now = self.clock.now();
         Ok(())
     }

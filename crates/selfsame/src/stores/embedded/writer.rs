@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::checkpointer::Log;
 use super::jobs::Job;
