@@ -12,3 +12,7 @@ mod reuse;
 mod rivals;
 mod shutdown;
 mod takeover;
+mod unreachable;
+mod lost_answers;
+mod slow;
+mod outcomes;

@@ -118,8 +118,9 @@ fn a_client_that_has_gone_does_not_keep_its_work_from_being_recorded_at_sigterm(
     let gate = Gate::shut();
     let ledger = ledger_with(&gate);
     let gateway = Gateway::in_front_of(&ledger).start();
-    drop(charge(&gateway, "slow").begin());
+    let client = charge(&gateway, "slow").begin();
     ledger.wait_for("slow", 1);
+    drop(client);
 
     gateway.signal("TERM");
     eventually("newcomers are refused", || TcpStream::connect(gateway.address).err());

@@ -15,13 +15,17 @@ fn charge(gateway: &Gateway) -> Request {
     gateway.post("/charges").key("order-1").json(r#"{"amount":10}"#)
 }
 
-/// An upstream where each attempt waits at a gate of its own.
+/// An upstream where each attempt at the order waits at a gate of its own.
 fn ledger_with(first: &Gate, second: &Gate) -> Ledger {
     let ledger = Ledger::start();
     let gates = [first.clone(), second.clone()];
     ledger.behave(move |effect, client| {
         let attempt = effect.header("selfsame-attempt").unwrap_or_default();
-        if attempt == "1" { gates[0].pass() } else { gates[1].pass() }
+        match (effect.header("idempotency-key"), attempt) {
+            (Some("order-1"), "1") => gates[0].pass(),
+            (Some("order-1"), _) => gates[1].pass(),
+            _ => {}
+        }
         reply(client, 201, &["X-By: upstream"], &format!(r#"{{"attempt":{attempt}}}"#))
     });
     ledger
@@ -34,6 +38,18 @@ fn rival_of(gateway: &Gateway, ledger: &Ledger) -> Gateway {
     let records = "records.db";
     symlink(gateway.data().join(records), setup.data().join(records)).expect("linked");
     setup.start()
+}
+
+/// Stops a gateway, at a moment when it does not keep the rival from writing.
+fn stop(gateway: &Gateway, rival: &Gateway) {
+    eventually("a moment between two writes", || {
+        gateway.signal("STOP");
+        let probe = rival.post("/charges").key("probe").send();
+        if probe.status == 503 {
+            gateway.signal("CONT");
+        }
+        (probe.status == 201).then_some(())
+    });
 }
 
 /// Waits until nobody's lease is in the way of the rival any more.
@@ -55,7 +71,7 @@ fn the_late_answer_of_a_stopped_gateway_is_fenced_and_its_client_told_the_stored
     ledger.wait_for("order-1", 1);
     assert_eq!(charge(&rival).send().problem().as_deref(), Some("in-progress"));
 
-    stopped.signal("STOP");
+    stop(&stopped, &rival);
     let winner = eventually("the take-over", || {
         Some(charge(&rival).send()).filter(|answer| answer.status == 201)
     });
@@ -88,7 +104,7 @@ fn while_the_winner_still_runs_the_loser_is_told_so() {
     let mut first = BufReader::new(charge(&stopped).begin());
     ledger.wait_for("order-1", 1);
 
-    stopped.signal("STOP");
+    stop(&stopped, &rival);
     wait_for_the_lease_to_end(&rival);
     let mut second = BufReader::new(charge(&rival).begin());
     ledger.wait_for("order-1", 2);
@@ -113,7 +129,7 @@ fn a_stopped_gateway_whose_run_nobody_took_over_goes_on() {
     let mut first = BufReader::new(charge(&stopped).begin());
     ledger.wait_for("order-1", 1);
 
-    stopped.signal("STOP");
+    stop(&stopped, &rival);
     wait_for_the_lease_to_end(&rival);
     gate.open();
     stopped.signal("CONT");

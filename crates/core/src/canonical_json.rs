@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn number_tokens_are_kept_as_written() {
-        let tokens = ["1", "1.0", "1e0", "10e-1", "-0", "0", "9007199254740993", "9007199254740992"];
+        let tokens =
+            ["1", "1.0", "1e0", "10e-1", "-0", "0", "9007199254740993", "9007199254740992"];
         for (index, a) in tokens.iter().enumerate() {
             assert_eq!(form(a).as_deref(), Some(*a));
             for b in &tokens[index + 1..] {
@@ -236,9 +237,27 @@ mod tests {
     fn what_could_mean_two_things_has_no_form() {
         let deep = format!("{}1{}", "[".repeat(65), "]".repeat(65));
         let doubtful = [
-            r#"{"a":1,"a":2}"#, r#"{"a":1,"\u0061":2}"#, r#""\ud800""#, r#""\ude00\ud83d""#, "01", "+1",
-            ".5", "1.", "1e", "-", "NaN", "[1,]", "{\"a\":1,}", "\"\t\"", "'a'", "1 2", "", "tru",
-            r#""\u+123""#, "\u{feff}1", &deep,
+            r#"{"a":1,"a":2}"#,
+            r#"{"a":1,"\u0061":2}"#,
+            r#""\ud800""#,
+            r#""\ude00\ud83d""#,
+            "01",
+            "+1",
+            ".5",
+            "1.",
+            "1e",
+            "-",
+            "NaN",
+            "[1,]",
+            "{\"a\":1,}",
+            "\"\t\"",
+            "'a'",
+            "1 2",
+            "",
+            "tru",
+            r#""\u+123""#,
+            "\u{feff}1",
+            &deep,
         ];
         for text in doubtful {
             assert_eq!(form(text), None, "{text}");

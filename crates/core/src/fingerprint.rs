@@ -4,9 +4,9 @@ use std::fmt;
 
 use http::Method;
 
+use crate::Secret;
 use crate::canonical_json::canonical;
 use crate::digest::Digester;
-use crate::Secret;
 
 /// What a fingerprint is made of. Credentials, dates and trace headers are never part of it.
 #[derive(Debug, Clone, Copy)]
@@ -165,8 +165,16 @@ mod tests {
 
     #[test]
     fn charset_utf8_and_spelling_of_the_type_make_no_difference() {
-        for kind in ["application/json; charset=utf-8", "Application/JSON;charset=\"UTF-8\"", "application/json;"] {
-            assert_eq!(print(&POST), print(&RequestFacts { content_type: Some(kind), ..POST }), "{kind}");
+        for kind in [
+            "application/json; charset=utf-8",
+            "Application/JSON;charset=\"UTF-8\"",
+            "application/json;",
+        ] {
+            assert_eq!(
+                print(&POST),
+                print(&RequestFacts { content_type: Some(kind), ..POST }),
+                "{kind}"
+            );
         }
         let latin = Some("application/json; charset=latin1");
         assert_ne!(print(&POST), print(&RequestFacts { content_type: latin, ..POST }));

@@ -57,9 +57,7 @@ impl Key {
         if let Some(at) = raw.iter().position(|&byte| !is_printable(byte)) {
             return Err(InvalidKey::BadByte { at });
         }
-        let item = sfv::Parser::new(raw)
-            .parse::<sfv::Item>()
-            .map_err(|_| InvalidKey::BadString)?;
+        let item = sfv::Parser::new(raw).parse::<sfv::Item>().map_err(|_| InvalidKey::BadString)?;
         let text = item.bare_item.as_string().ok_or(InvalidKey::BadString)?;
         Self::bounded(text.as_str().as_bytes(), is_printable)
     }

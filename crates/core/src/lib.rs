@@ -39,6 +39,4 @@ pub use lease::{AttemptId, Fence, Fenced, Lease};
 pub use problem::{Problem, ProblemDetails};
 pub use record::{Label, Record, Recover, Release, Resolution, Resolved, State};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};
-pub use store::{
-    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Store, Sweep, Swept,
-};
+pub use store::{Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Store, Sweep, Swept};

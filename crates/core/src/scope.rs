@@ -168,7 +168,8 @@ mod tests {
     #[test]
     fn endpoints_have_key_spaces_of_their_own() {
         let tenant = Tenant::anonymous();
-        let scope = |route: &str| Scope::Endpoint { method: http::Method::POST, route: route.into() };
+        let scope =
+            |route: &str| Scope::Endpoint { method: http::Method::POST, route: route.into() };
         assert_ne!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/b"), "k"));
         assert_ne!(id(&tenant, &scope("/a"), "k"), id(&tenant, &Scope::Tenant, "k"));
         assert_eq!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/a"), "k"));

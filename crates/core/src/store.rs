@@ -83,8 +83,11 @@ pub trait Store: Send + Sync + 'static {
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError>;
 
     /// Saves where a later attempt goes on.
-    async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint)
-    -> Result<Fenced, StoreError>;
+    async fn checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<Fenced, StoreError>;
 
     /// Records the answer. Durable when this returns.
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError>;

@@ -7,7 +7,6 @@ use anyhow::{Context, Result};
 use selfsame::Idempotency;
 use selfsame_core::FullStore;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
@@ -66,15 +65,23 @@ impl Gateway {
 
     /// Serves until told to stop; then running work ends, within the drain time-out.
     pub(crate) async fn run(self) {
-        let drain = self.config.drain_timeout;
         let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
         let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
-        let started = async {
-            server::serve(self.listener, self.routes, self.stop, drain).await;
+        let (stop, drain) = (self.stop.clone(), self.config.drain_timeout);
+        // One limit for both: first the connections, then the work whose clients have gone.
+        let served = async {
+            server::serve(self.listener, self.routes, self.stop).await;
+            self.idempotency.drained().await;
         };
-        started.await;
-        if timeout(drain, self.idempotency.drained()).await.is_err() {
-            tracing::warn!("work was still running when the drain time was over; its keys recover");
+        let over = async {
+            stop.cancelled().await;
+            tokio::time::sleep(drain).await;
+        };
+        tokio::select! {
+            () = served => {}
+            () = over => tracing::warn!(
+                "work was still running when the drain time was over; its keys recover"
+            ),
         }
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
@@ -83,7 +90,7 @@ impl Gateway {
 }
 
 async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| {
-        format!("cannot listen on {address}; choose another address with {flag}")
-    })
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; choose another address with {flag}"))
 }

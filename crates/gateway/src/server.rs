@@ -24,13 +24,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to pause when no connection can be accepted, for instance for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Serves until `stop`, then lets each connection end the request it is at, for `drain` at most.
-pub(crate) async fn serve(
-    listener: TcpListener,
-    routes: Arc<Routes>,
-    stop: CancellationToken,
-    drain: Duration,
-) {
+/// Serves until `stop`, then lets each connection end the request it is at.
+pub(crate) async fn serve(listener: TcpListener, routes: Arc<Routes>, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
     loop {
         let accepted = tokio::select! {
@@ -47,12 +42,15 @@ pub(crate) async fn serve(
     }
     // New connections are refused while the old ones end.
     drop(listener);
-    if tokio::time::timeout(drain, graceful.shutdown()).await.is_err() {
-        tracing::warn!("connections were still open when the drain time was over");
-    }
+    graceful.shutdown().await;
 }
 
-fn connection(stream: TcpStream, peer: SocketAddr, routes: Arc<Routes>, graceful: &GracefulShutdown) {
+fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    routes: Arc<Routes>,
+    graceful: &GracefulShutdown,
+) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection was gone before it began");
         return;

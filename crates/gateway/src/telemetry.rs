@@ -17,8 +17,7 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Logs as JSON, one object a line; as plain text where a person watches.
 pub(crate) fn log(default: &str) {
-    let filter =
-        EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
+    let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // A second call in one process, as tests make, leaves the first in place.
     let _already_set = match std::io::stderr().is_terminal() {

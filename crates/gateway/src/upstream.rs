@@ -129,6 +129,7 @@ where
 
 fn answered(mut response: Response<Incoming>) -> Response<UpstreamBody> {
     drop_hop_by_hop(response.headers_mut());
+    drop_ours(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
 }

@@ -10,9 +10,15 @@ use tokio::time::{Instant, timeout_at};
 
 /// An answer's body, as far as it was read.
 pub(crate) enum Collected<R> {
-    Whole { data: Bytes, trailers: HeaderMap },
+    Whole {
+        data: Bytes,
+        trailers: HeaderMap,
+    },
     /// Longer than the limit: what was read, and what is still to come.
-    Over { begun: Vec<Bytes>, rest: Pin<Box<R>> },
+    Over {
+        begun: Vec<Bytes>,
+        rest: Pin<Box<R>>,
+    },
     /// It ended in the middle, or took too long.
     Broken,
 }

@@ -43,8 +43,8 @@ pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
             details = details.with("location", location);
         }
     }
-    let mut response = problem_response(&details)
-        .map(|body| ResponseBody::whole(body, HeaderMap::new()));
+    let mut response =
+        problem_response(&details).map(|body| ResponseBody::whole(body, HeaderMap::new()));
     response.extensions_mut().insert(served);
     response
 }

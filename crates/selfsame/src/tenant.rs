@@ -103,7 +103,9 @@ mod tests {
     #[test]
     fn a_cookie_without_authorization_is_refused() {
         assert!(authorization(&parts(&[("cookie", "sid=1")])).is_err());
-        assert!(authorization(&parts(&[("cookie", "sid=1"), ("authorization", "Bearer a")])).is_ok());
+        assert!(
+            authorization(&parts(&[("cookie", "sid=1"), ("authorization", "Bearer a")])).is_ok()
+        );
         let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
         assert!(authorization(&parts(&twice)).is_err());
     }
@@ -113,7 +115,9 @@ mod tests {
         let one = tag(cookie(&parts(&[("cookie", "a=x; sid=1; xsid=2")]), "sid"));
         let split = tag(cookie(&parts(&[("cookie", "b=1"), ("cookie", "sid=1")]), "sid"));
         assert_eq!(one, split);
-        for headers in [&[("cookie", "xsid=1")][..], &[("cookie", "sid=")], &[("cookie", "sid=1; sid=2")], &[]] {
+        for headers in
+            [&[("cookie", "xsid=1")][..], &[("cookie", "sid=")], &[("cookie", "sid=1; sid=2")], &[]]
+        {
             assert!(cookie(&parts(headers), "sid").is_err(), "{headers:?}");
         }
     }

@@ -7,9 +7,7 @@ use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
-use selfsame_core::{
-    Answer, AnswerBody, Fence, Find, RecordId, Resolution, Resolved, StoreError,
-};
+use selfsame_core::{Answer, AnswerBody, Fence, Find, RecordId, Resolution, Resolved, StoreError};
 use serde::{Deserialize, Serialize};
 
 use super::{Admin, RecordView};

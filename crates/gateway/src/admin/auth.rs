@@ -108,7 +108,11 @@ pub(super) async fn reading(
 }
 
 /// A page on the web must not reach a loopback listener through a name of its own.
-pub(super) async fn host(State(admin): State<Arc<Admin>>, request: Request, next: Next) -> Response {
+pub(super) async fn host(
+    State(admin): State<Arc<Admin>>,
+    request: Request,
+    next: Next,
+) -> Response {
     let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     match !admin.on_loopback || is_loopback_name(host) {
         true => next.run(request).await,

@@ -47,11 +47,12 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::
         .route("/metrics", get(metrics))
         .route("/api/v1/keys", get(api::find))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::reading));
-    let health = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(ready));
+    let health =
+        Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready));
     let router = health
-        .merge(reading.merge(acting).layer(middleware::from_fn_with_state(admin.clone(), auth::host)))
+        .merge(
+            reading.merge(acting).layer(middleware::from_fn_with_state(admin.clone(), auth::host)),
+        )
         .with_state(admin);
     axum::serve(listener, router).await
 }

@@ -1,8 +1,6 @@
 //! Step 4: exactly one of many rivals runs.
 
-use selfsame_core::{
-    Answer, Ask, Claim, Claimed, StoreError, StoreErrorKind, Unstarted,
-};
+use selfsame_core::{Answer, Ask, Claim, Claimed, StoreError, StoreErrorKind, Unstarted};
 
 use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};

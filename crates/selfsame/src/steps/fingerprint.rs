@@ -31,7 +31,10 @@ where
     B::Error: Into<BoxError>,
 {
     let Keyed { parts, body, .. } = keyed;
-    let (data, trailers) = read(&parts, body, policy.request_bytes_max).await?;
+    let reading = read(&parts, body, policy.request_bytes_max);
+    // A client that sends for ever holds memory for ever.
+    let read = tokio::time::timeout(policy.response_timeout, reading).await;
+    let (data, trailers) = read.unwrap_or(Err(Refusal::BodyIncomplete))?;
     let ask = Ask {
         id: identity.id,
         fingerprint: fingerprint_of(&parts, &data, policy, secret),
@@ -54,7 +57,8 @@ where
     let too_large = Refusal::BodyTooLarge { bytes_max };
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     // Whoever announces too much need not send it first.
-    if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > bytes_max as u64) {
+    if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > bytes_max as u64)
+    {
         return Err(too_large);
     }
     match Limited::new(body, bytes_max).collect().await {

@@ -7,7 +7,7 @@ use http::response::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
 use selfsame_core::{
-    Answer, AnswerBody, Claim, Fenced, Release, RecordId, Started, State, StoreError,
+    Answer, AnswerBody, Claim, Fenced, RecordId, Release, Started, State, StoreError,
 };
 use tokio::time::Instant;
 

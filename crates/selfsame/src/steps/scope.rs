@@ -19,10 +19,9 @@ pub(crate) fn scope<B>(
     let tenant = (policy.tenant)(&keyed.parts).map_err(Refusal::MissingTenant)?;
     let scope = match policy.scope {
         ScopeKind::Tenant => Scope::Tenant,
-        ScopeKind::Endpoint => Scope::Endpoint {
-            method: keyed.parts.method.clone(),
-            route: policy.route.to_string(),
-        },
+        ScopeKind::Endpoint => {
+            Scope::Endpoint { method: keyed.parts.method.clone(), route: policy.route.to_string() }
+        }
     };
     Ok(Identity {
         id: RecordId::derive(secret, &tenant, &scope, &keyed.key),

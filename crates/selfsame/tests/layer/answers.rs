@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 
 use http::{HeaderValue, Request, Response};
-use selfsame::{KeyMode, Outcome, Policy, ServerErrors, Served};
+use selfsame::{KeyMode, Outcome, Policy, Served, ServerErrors};
 use tower::ServiceExt;
 
 use crate::support::{Body, Rig, Runs, answer, post, send};

@@ -155,7 +155,10 @@ async fn a_checkpoint_that_is_too_large_is_refused() {
     let rig = Rig::new();
     let service = rig.service(Policy::new(), |run: Option<Run>| async move {
         let saved = run.expect("keyed").save("large", vec![0; 64 * 1024 + 1]).await;
-        Ok::<_, Infallible>(answer(200, format!("{}", matches!(saved, Err(SaveError::TooLarge { .. })))))
+        Ok::<_, Infallible>(answer(
+            200,
+            format!("{}", matches!(saved, Err(SaveError::TooLarge { .. }))),
+        ))
     });
     assert_eq!(send(&service, post("k")).await.body, "true");
 }

@@ -88,7 +88,8 @@ async fn what_was_spooled_lands_in_the_next_process() {
     let (rig, faulty) = faulty_rig();
     let folder = tempfile::tempdir().expect("a folder");
     let spool = Spool::new(folder.path().join("spool"));
-    let open = || Idempotency::new(rig.store.clone(), Secret::from_bytes(b"test"), Some(spool.clone()));
+    let open =
+        || Idempotency::new(rig.store.clone(), Secret::from_bytes(b"test"), Some(spool.clone()));
     let runs = Runs::default();
 
     let first = Rig { idempotency: open(), store: rig.store.clone(), clock: rig.clock.clone() };
@@ -106,7 +107,8 @@ async fn what_was_spooled_lands_in_the_next_process() {
     let next = Rig { idempotency: open(), store: rig.store.clone(), clock: rig.clock.clone() };
     next.idempotency.land_spooled().await;
     assert_eq!(spool.waiting().expect("readable").len(), 0);
-    let service = next.service(Policy::new(), |_| async { Ok::<_, Infallible>(answer(500, "ran")) });
+    let service =
+        next.service(Policy::new(), |_| async { Ok::<_, Infallible>(answer(500, "ran")) });
     let retry = send(&service, post("k")).await;
     assert_eq!((retry.replayed, retry.body.as_str(), runs.count()), (true, "charged", 1));
 }

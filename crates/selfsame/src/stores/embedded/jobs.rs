@@ -1,6 +1,6 @@
 //! Work for a thread that owns a connection: asked for within a bound, awaited within a time.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
 use selfsame_core::{StoreError, StoreErrorKind};
@@ -44,8 +44,9 @@ impl<C: 'static> Queue<C> {
     {
         let (reply, answer) = oneshot::channel();
         let job = Box::new(Work { work: Some(work), outcome: None, reply });
-        self.jobs.try_send(job).map_err(|_| {
-            StoreError::new(StoreErrorKind::NotWritten, "the store's queue is full")
+        self.jobs.try_send(job).map_err(|error| match error {
+            TrySendError::Full(_) => not_written("the store's queue is full"),
+            TrySendError::Disconnected(_) => not_written("the store's thread is gone"),
         })?;
         match tokio::time::timeout(self.time_out, answer).await {
             Ok(Ok(outcome)) => outcome,
@@ -56,6 +57,10 @@ impl<C: 'static> Queue<C> {
             )),
         }
     }
+}
+
+fn not_written(message: &str) -> StoreError {
+    StoreError::new(StoreErrorKind::NotWritten, message)
 }
 
 struct Work<T, F> {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, OptionalExtension};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, ffi};
 
 use super::OpenError;
 
@@ -31,10 +31,12 @@ pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     match format_of(&conn).map_err(failed)? {
         Format::Empty => create(&conn).map_err(failed)?,
         Format::Ours(FORMAT) => {}
-        Format::Ours(found) => {
+        Format::Ours(found) if found > FORMAT => {
             return Err(OpenError::Newer { path: path.to_owned(), found, known: FORMAT });
         }
-        Format::Foreign => return Err(OpenError::Foreign { path: path.to_owned() }),
+        Format::Ours(_) | Format::Foreign => {
+            return Err(OpenError::Foreign { path: path.to_owned() });
+        }
     }
     make_durable(&conn).map_err(failed)?;
     Ok(conn)
@@ -79,7 +81,14 @@ fn prepare(conn: &Connection) -> rusqlite::Result<()> {
 /// Every commit is on the disk when it returns, and moves nothing out of the log by itself: at
 /// SQLite's default of 1,000 pages that was the whole of the slowest requests' time.
 fn make_durable(conn: &Connection) -> rusqlite::Result<()> {
-    conn.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+    let mode =
+        conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))?;
+    if mode != "wal" {
+        return Err(rusqlite::Error::SqliteFailure(
+            ffi::Error::new(ffi::SQLITE_CANTOPEN),
+            Some("this file system cannot share memory between connections".to_owned()),
+        ));
+    }
     conn.pragma_update(None, "synchronous", "full")?;
     conn.pragma_update_and_check(None, "wal_autocheckpoint", 0, |_| Ok(()))
 }

@@ -27,6 +27,13 @@ pub(super) struct Stretch {
     pub(super) last: Option<Vec<u8>>,
 }
 
+/// A row met on the way through many.
+struct Met {
+    id: Vec<u8>,
+    /// Absent where it is damaged.
+    row: Option<Row>,
+}
+
 impl Snapshot {
     pub(super) fn new(conn: Connection, clock: Arc<dyn Clock>, boot: Boot) -> Self {
         let now = clock.now();
@@ -114,7 +121,7 @@ impl Snapshot {
         let mut rows = statement.query(params![after, i64::try_from(most).unwrap_or(i64::MAX)])?;
         let mut stretch = Stretch { due: Vec::new(), last: None };
         let mut seen = 0;
-        while let Some((id, row)) = self.next(&mut rows)? {
+        while let Some(Met { id, row }) = self.next(&mut rows)? {
             seen += 1;
             stretch.last = Some(id);
             let record = row.map(|row| row.record);
@@ -139,7 +146,7 @@ impl Snapshot {
         let mut rows = statement.query(params)?;
         let mut found = Vec::new();
         while found.len() < most
-            && let Some((_, row)) = self.next(&mut rows)?
+            && let Some(Met { row, .. }) = self.next(&mut rows)?
         {
             let meant = |row: &Row| !row.record.is_expired(self.now) && is_meant(&row.record);
             match row.filter(meant).map(|row| row.whole(&self.conn, self.now)) {
@@ -151,18 +158,17 @@ impl Snapshot {
         Ok(found)
     }
 
-    /// The next row and its id. A damaged one has raised its alarm, and does not stop whoever
-    /// looks at many.
-    fn next(&self, rows: &mut Rows<'_>) -> Result<Option<(Vec<u8>, Option<Row>)>, Trouble> {
+    /// The next row. A damaged one has raised its alarm, and does not stop whoever looks at many.
+    fn next(&self, rows: &mut Rows<'_>) -> Result<Option<Met>, Trouble> {
         let Some(row) = rows.next()? else { return Ok(None) };
-        let raw: Vec<u8> = row.get(0)?;
-        let Ok(id) = raw.as_slice().try_into().map(RecordId::from_bytes) else {
+        let id: Vec<u8> = row.get(0)?;
+        let Ok(known) = id.as_slice().try_into().map(RecordId::from_bytes) else {
             tracing::error!("a stored record's id is damaged");
-            return Ok(Some((raw, None)));
+            return Ok(Some(Met { id, row: None }));
         };
-        match rows::read(&self.conn, &id, row, self.boot) {
-            Ok(row) => Ok(Some((raw, Some(row)))),
-            Err(Trouble::Damaged(_)) => Ok(Some((raw, None))),
+        match rows::read(&self.conn, &known, row, self.boot) {
+            Ok(row) => Ok(Some(Met { id, row: Some(row) })),
+            Err(Trouble::Damaged(_)) => Ok(Some(Met { id, row: None })),
             Err(trouble) => Err(trouble),
         }
     }

@@ -6,22 +6,20 @@
 //! A frame that is not understood is an error, never an empty record: whoever cannot read what
 //! was done must not do it again.
 
+mod frame;
+
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
-    Answer, AnswerBody, AttemptId, Checkpoint, Fence, Fingerprint, Key, Label, Lease, Record,
-    RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Answer, AttemptId, Checkpoint, Fence, Fingerprint, Label, Lease, Record, RecordId, Recover,
+    State, StoreError, StoreErrorKind, TenantTag, Timestamp,
 };
 
 /// The version this build writes.
 pub const VERSION: u8 = 1;
-
-const MAGIC: &[u8; 2] = b"SS";
-const HEAD_LEN: usize = 4;
-const SUM_LEN: usize = 4;
 
 /// Why bytes are not a frame of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -53,41 +51,6 @@ impl From<WireError> for StoreError {
     fn from(error: WireError) -> Self {
         Self::new(StoreErrorKind::Damaged, "a stored record is damaged").caused_by(error)
     }
-}
-
-#[derive(Clone, Copy)]
-enum Kind {
-    Record = 1,
-    Answer = 2,
-    Checkpoint = 3,
-    Landing = 4,
-}
-
-mod tag {
-    pub(super) const ID: u8 = 1;
-    pub(super) const FINGERPRINT: u8 = 2;
-    pub(super) const STATE: u8 = 3;
-    pub(super) const STATE_AT: u8 = 4;
-    pub(super) const FENCE: u8 = 5;
-    pub(super) const ATTEMPT: u8 = 6;
-    pub(super) const ATTEMPT_ID: u8 = 7;
-    pub(super) const RECOVER: u8 = 8;
-    pub(super) const CREATED_AT: u8 = 9;
-    pub(super) const EXPIRES_AT: u8 = 10;
-    pub(super) const RETENTION: u8 = 11;
-    pub(super) const TENANT: u8 = 12;
-    pub(super) const TENANT_NAME: u8 = 13;
-    pub(super) const KEY: u8 = 14;
-    pub(super) const ROUTE: u8 = 15;
-    pub(super) const RECOVERY_POINT: u8 = 16;
-    pub(super) const DATA: u8 = 17;
-    pub(super) const ANSWER: u8 = 18;
-    pub(super) const CHECKPOINT: u8 = 19;
-    pub(super) const STATUS: u8 = 20;
-    pub(super) const HEADER: u8 = 21;
-    pub(super) const BODY: u8 = 22;
-    pub(super) const TRAILER: u8 = 23;
-    pub(super) const LEASE: u8 = 24;
 }
 
 /// A record, whole.
@@ -282,162 +245,4 @@ fn head(record: &Record) -> Writer {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-struct Writer {
-    bytes: Vec<u8>,
-}
-
-impl Writer {
-    fn new(kind: Kind) -> Self {
-        let mut bytes = Vec::with_capacity(256);
-        bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&[VERSION, kind as u8]);
-        Self { bytes }
-    }
-
-    fn field(&mut self, tag: u8, value: &[u8]) {
-        let len = u32::try_from(value.len()).expect("bodies are capped far below 4 GiB");
-        self.bytes.push(tag);
-        self.bytes.extend_from_slice(&len.to_le_bytes());
-        self.bytes.extend_from_slice(value);
-    }
-
-    fn answer(&mut self, answer: &Answer) {
-        self.field(tag::STATUS, &answer.status.as_u16().to_be_bytes());
-        self.headers(tag::HEADER, &answer.headers);
-        if let AnswerBody::Kept(body) = &answer.body {
-            self.field(tag::BODY, body);
-        }
-        self.headers(tag::TRAILER, &answer.trailers);
-    }
-
-    fn headers(&mut self, tag: u8, headers: &HeaderMap) {
-        for (name, value) in headers {
-            let name = name.as_str().as_bytes();
-            let name_len = u16::try_from(name.len()).expect("header names are under 64 KiB");
-            let pair = [&name_len.to_be_bytes()[..], name, value.as_bytes()].concat();
-            self.field(tag, &pair);
-        }
-    }
-
-    fn finish(mut self) -> Vec<u8> {
-        let sum = crc32fast::hash(&self.bytes);
-        self.bytes.extend_from_slice(&sum.to_le_bytes());
-        self.bytes
-    }
-}
-
-/// The fields of a frame, taken in the order they were written.
-struct Fields<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Fields<'a> {
-    fn open(bytes: &'a [u8], kind: Kind) -> Result<Self, WireError> {
-        if bytes.len() < HEAD_LEN + SUM_LEN || &bytes[..2] != MAGIC {
-            return Err(WireError::NotAFrame);
-        }
-        let (frame, sum) = bytes.split_at(bytes.len() - SUM_LEN);
-        if crc32fast::hash(frame).to_le_bytes() != sum {
-            return Err(WireError::Checksum);
-        }
-        if frame[2] != VERSION {
-            return Err(WireError::Version { found: frame[2] });
-        }
-        if frame[3] != kind as u8 {
-            return Err(WireError::Misplaced);
-        }
-        Ok(Self { rest: &frame[HEAD_LEN..] })
-    }
-
-    fn optional(&mut self, tag: u8) -> Option<&'a [u8]> {
-        let (&found, rest) = self.rest.split_first()?;
-        let (len, rest) = rest.split_first_chunk::<4>()?;
-        let (value, rest) = rest.split_at_checked(u32::from_le_bytes(*len) as usize)?;
-        (found == tag).then(|| {
-            self.rest = rest;
-            value
-        })
-    }
-
-    fn take(&mut self, tag: u8) -> Result<&'a [u8], WireError> {
-        self.optional(tag).ok_or(WireError::Field { tag })
-    }
-
-    fn array<const N: usize>(&mut self, tag: u8) -> Result<[u8; N], WireError> {
-        self.take(tag)?.try_into().map_err(|_| WireError::Field { tag })
-    }
-
-    fn u8(&mut self, tag: u8) -> Result<u8, WireError> {
-        self.array(tag).map(u8::from_be_bytes)
-    }
-
-    fn u32(&mut self, tag: u8) -> Result<u32, WireError> {
-        self.array(tag).map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self, tag: u8) -> Result<u64, WireError> {
-        self.array(tag).map(u64::from_be_bytes)
-    }
-
-    fn timestamp(&mut self, tag: u8) -> Result<Timestamp, WireError> {
-        self.u64(tag).map(Timestamp::from_millis)
-    }
-
-    fn text(&mut self, tag: u8) -> Result<&'a str, WireError> {
-        self.optional_text(tag)?.ok_or(WireError::Field { tag })
-    }
-
-    fn optional_text(&mut self, tag: u8) -> Result<Option<&'a str>, WireError> {
-        let text = self.optional(tag).map(std::str::from_utf8).transpose();
-        text.map_err(|_| WireError::Field { tag })
-    }
-
-    fn key(&mut self) -> Result<Key, WireError> {
-        let text = self.text(tag::KEY)?;
-        Key::from_stored(text).ok_or(WireError::Field { tag: tag::KEY })
-    }
-
-    fn about(&mut self, id: &RecordId) -> Result<(), WireError> {
-        match self.take(tag::ID)? == id.as_bytes() {
-            true => Ok(()),
-            false => Err(WireError::Misplaced),
-        }
-    }
-
-    fn answer(&mut self) -> Result<Answer, WireError> {
-        let status = self.array(tag::STATUS).map(u16::from_be_bytes)?;
-        let status =
-            StatusCode::from_u16(status).map_err(|_| WireError::Field { tag: tag::STATUS })?;
-        let headers = self.headers(tag::HEADER)?;
-        let body = match self.optional(tag::BODY) {
-            Some(body) => AnswerBody::Kept(Bytes::copy_from_slice(body)),
-            None => AnswerBody::NotKept,
-        };
-        let trailers = self.headers(tag::TRAILER)?;
-        Ok(Answer { status, headers, body, trailers })
-    }
-
-    fn headers(&mut self, tag: u8) -> Result<HeaderMap, WireError> {
-        let mut headers = HeaderMap::new();
-        while let Some(pair) = self.optional(tag) {
-            let (name, value) = split_header(pair).ok_or(WireError::Field { tag })?;
-            headers.append(name, value);
-        }
-        Ok(headers)
-    }
-
-    fn end(self) -> Result<(), WireError> {
-        match self.rest.first() {
-            None => Ok(()),
-            Some(&tag) => Err(WireError::Field { tag }),
-        }
-    }
-}
-
-fn split_header(pair: &[u8]) -> Option<(HeaderName, HeaderValue)> {
-    let (name_len, rest) = pair.split_first_chunk::<2>()?;
-    let (name, value) = rest.split_at_checked(u16::from_be_bytes(*name_len) as usize)?;
-    Some((HeaderName::from_bytes(name).ok()?, HeaderValue::from_bytes(value).ok()?))
 }
