@@ -24,7 +24,8 @@ fn ledger_with(first: &Gate, second: &Gate) -> Ledger {
         match (effect.header("idempotency-key"), attempt) {
             (Some("order-1"), "1") => gates[0].pass(),
             (Some("order-1"), _) => gates[1].pass(),
-            _ => {}
+            // A probe leaves no answer behind: only that its claim could be written counts.
+            _ => return reply(client, 429, &[], ""),
         }
         reply(client, 201, &["X-By: upstream"], &format!(r#"{{"attempt":{attempt}}}"#))
     });
@@ -48,7 +49,7 @@ fn stop(gateway: &Gateway, rival: &Gateway) {
         if probe.status == 503 {
             gateway.signal("CONT");
         }
-        (probe.status == 201).then_some(())
+        (probe.status == 429).then_some(())
     });
 }
 

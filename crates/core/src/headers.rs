@@ -17,7 +17,8 @@ pub const SELFSAME_PROTECTED: HeaderName = HeaderName::from_static("selfsame-pro
 /// What headers of ours begin with; a client's own headers of such names are dropped.
 pub const SELFSAME_PREFIX: &str = "selfsame-";
 
-/// Whether a header belongs to one connection and never goes further.
+/// Whether a header belongs to one connection and never goes further. `Trailer` does go further:
+/// it announces what comes after the body, and without it no trailer can be sent.
 pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),
@@ -27,7 +28,6 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
             | "proxy-authorization"
             | "proxy-connection"
             | "te"
-            | "trailer"
             | "transfer-encoding"
             | "upgrade"
     )

@@ -37,7 +37,16 @@ impl Whole {
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.data.as_ref().map_or(0, |data| data.len() as u64))
+        let len = self.data.as_ref().map_or(0, |data| data.len() as u64);
+        match self.trailers {
+            None => SizeHint::with_exact(len),
+            // An exact length would be sent as `Content-Length`, which leaves trailers no place.
+            Some(_) => {
+                let mut hint = SizeHint::new();
+                hint.set_lower(len);
+                hint
+            }
+        }
     }
 }
 

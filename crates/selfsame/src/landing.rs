@@ -1,12 +1,14 @@
 //! Answers that the store could not take: kept, and tried for as long as the process lives.
 //!
-//! The work is done and its client has the answer, so the key must not be freed. The fence makes
-//! a late write safe.
+//! The work is done and its client has the answer, so the key must not be freed: a claim that comes
+//! while an answer waits has it landed first. The fence makes a late write safe.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use selfsame_core::{Answer, AnswerBody, Fenced, Lease, Store, StoreError};
+use parking_lot::Mutex;
+use selfsame_core::{Answer, AnswerBody, Fenced, Lease, RecordId, Store, StoreError};
 
 use crate::background::{self, Backoff};
 use crate::spool::Spool;
@@ -21,25 +23,34 @@ pub(crate) struct Landing {
     store: Arc<dyn Store>,
     spool: Option<Spool>,
     bytes: AtomicUsize,
-    count: AtomicUsize,
+    waiting: Mutex<HashMap<RecordId, Waiting>>,
+}
+
+/// An answer that waits for the store.
+#[derive(Clone)]
+struct Waiting {
+    lease: Lease,
+    answer: Arc<Answer>,
 }
 
 impl Landing {
     pub(crate) fn new(store: Arc<dyn Store>, spool: Option<Spool>) -> Self {
-        Self { store, spool, bytes: AtomicUsize::new(0), count: AtomicUsize::new(0) }
+        Self { store, spool, bytes: AtomicUsize::new(0), waiting: Mutex::default() }
     }
 
     /// Takes an answer the store refused. When this returns it is spooled, where there is a
     /// spool, and will be tried again and again.
     pub(crate) async fn take(self: &Arc<Self>, lease: Lease, answer: Answer) {
-        self.spool_away(lease, &answer).await;
         let size = HEAD_BYTES + body_len(&answer);
         if self.bytes.fetch_add(size, Ordering::Relaxed) + size > BYTES_MAX {
             self.bytes.fetch_sub(size, Ordering::Relaxed);
             tracing::error!(record = lease.id.short(), "too many answers wait for the store");
-            return;
+            return self.spool_away(lease, &answer).await;
         }
-        telemetry::unlanded_answers(self.count.fetch_add(1, Ordering::Relaxed) + 1);
+        let answer = Arc::new(answer);
+        // Known before it is spooled, which takes a while: a claim may come at any moment.
+        self.begin(Waiting { lease, answer: answer.clone() });
+        self.spool_away(lease, &answer).await;
         let landing = self.clone();
         background::spawn(async move {
             let mut pause = Backoff::new();
@@ -51,8 +62,18 @@ impl Landing {
                 pause.wait().await;
             }
             landing.bytes.fetch_sub(size, Ordering::Relaxed);
-            telemetry::unlanded_answers(landing.count.fetch_sub(1, Ordering::Relaxed) - 1);
+            landing.end(&lease);
         });
+    }
+
+    /// Lands the answer that waits for this record, if there is one: its client has seen it, so
+    /// nobody may run that work again.
+    pub(crate) async fn land_first(&self, id: &RecordId) -> Result<(), StoreError> {
+        let waiting = self.waiting.lock().get(id).cloned();
+        match waiting {
+            Some(Waiting { lease, answer }) => self.land(lease, &answer).await,
+            None => Ok(()),
+        }
     }
 
     /// Lands what an earlier process left in the spool; what does not land is tried on.
@@ -68,6 +89,21 @@ impl Landing {
                 Err(_) => self.take(lease, answer).await,
             }
         }
+    }
+
+    fn begin(&self, answer: Waiting) {
+        let mut waiting = self.waiting.lock();
+        waiting.insert(answer.lease.id, answer);
+        telemetry::unlanded_answers(waiting.len());
+    }
+
+    fn end(&self, lease: &Lease) {
+        let mut waiting = self.waiting.lock();
+        // A later run of the same record may have come to wait here too.
+        if waiting.get(&lease.id).is_some_and(|answer| answer.lease == *lease) {
+            waiting.remove(&lease.id);
+        }
+        telemetry::unlanded_answers(waiting.len());
     }
 
     async fn land(&self, lease: Lease, answer: &Answer) -> Result<(), StoreError> {

@@ -24,7 +24,9 @@ impl MissingTenant {
 /// The credential in `Authorization`. Without any credential, the anonymous tenant that public
 /// endpoints share; with only a cookie, a refusal: one user's answer could reach another.
 pub fn authorization(parts: &Parts) -> Result<Tenant, MissingTenant> {
-    let mut values = parts.headers.get_all(AUTHORIZATION).iter();
+    // An empty one is no credential: with a cookie beside it, it would make one tenant of all users.
+    let values = parts.headers.get_all(AUTHORIZATION);
+    let mut values = values.iter().filter(|value| !value.is_empty());
     match (values.next(), values.next()) {
         (Some(value), None) => Ok(Tenant::credential("authorization", value.as_bytes())),
         (Some(_), Some(_)) => Err(MissingTenant::new("send one Authorization header, not several")),
@@ -106,6 +108,7 @@ mod tests {
         assert!(
             authorization(&parts(&[("cookie", "sid=1"), ("authorization", "Bearer a")])).is_ok()
         );
+        assert!(authorization(&parts(&[("cookie", "sid=1"), ("authorization", "")])).is_err());
         let twice = [("authorization", "Bearer a"), ("authorization", "Bearer b")];
         assert!(authorization(&parts(&twice)).is_err());
     }

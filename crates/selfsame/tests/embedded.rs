@@ -160,7 +160,7 @@ mod restart {
     async fn claims_of_an_earlier_boot_live_on_where_they_are_kept() {
         let folder = folder();
         let first = ask("k");
-        drop(run(&open(&folder), &first).await);
+        run(&open(&folder), &first).await;
         let store = reopen(&folder, EmbeddedOptions::default().leases(Leases::Keep));
         assert!(matches!(store.claim(&retry(&first)).await, Ok(Claimed::Busy { .. })));
     }
@@ -171,10 +171,11 @@ mod restart {
         let first = ask("k");
         let store = open(&folder);
         let lease = run(&store, &first).await;
+        let done = answer("done");
         // Asked for, and not awaited.
         tokio::select! {
             biased;
-            _ = store.complete(&lease, &answer("done")) => panic!("no disk is that fast"),
+            _ = store.complete(&lease, &done) => panic!("no disk is that fast"),
             () = ready(()) => {}
         }
         drop(store);
@@ -277,16 +278,15 @@ mod damage {
         let folder = folder();
         let store = open(&folder);
         let unharmed = complete(&store, "unharmed").await;
-        let damaged = complete_with(&store, "damaged", b"a body to be found").await;
+        let body = b"a body to be found";
+        let damaged = complete_with(&store, "damaged", body).await;
         drop(store);
 
         let path = folder.path().join("records.db");
         let mut file = fs::read(&path).expect("the file is there");
-        let mut body = b"a body to be found".iter();
-        let at = file.windows(body.len()).position(|bytes| bytes.iter().eq(body.clone()));
+        let at = file.windows(body.len()).position(|bytes| bytes == body);
         file[at.expect("the log is in the file when the store is closed")] ^= 1;
         fs::write(&path, file).expect("the file can be written");
-        assert!(body.next().is_some());
 
         let store = open(&folder);
         for _ in 0..2 {
@@ -346,13 +346,13 @@ mod writing {
     }
 
     #[tokio::test]
-    async fn whoever_got_no_answer_in_time_must_believe_the_worst() {
+    async fn a_write_without_an_answer_in_time_may_have_landed() {
         let folder = folder();
-        let store = reopen(&folder, EmbeddedOptions::default().time_out(Duration::ZERO));
-        let error = store.set_fact("name", b"value").await.expect_err("no disk is that fast");
+        let store = reopen(&folder, EmbeddedOptions::default().time_out(Duration::from_millis(1)));
+        let rival = sqlite(&folder);
+        rival.execute_batch("BEGIN IMMEDIATE").expect("nobody writes");
+        let error = store.set_fact("name", b"value").await.expect_err("nothing can be written");
         assert_eq!(error.kind(), StoreErrorKind::MayHaveLanded);
-        let error = store.get(&ask("k").id).await.expect_err("no disk is that fast");
-        assert_eq!(error.kind(), StoreErrorKind::NotWritten);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -432,13 +432,13 @@ mod expiry {
         let folder = folder();
         let clock = Arc::new(SettableClock::new());
         let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
-        for key in ["swept", "new again"] {
+        for key in ["swept", "new-again"] {
             let lease = run(&store, &ask(key)).await;
             let saved = store.checkpoint(&lease, &checkpoint("paid")).await;
             assert_eq!(saved.ok(), Some(Fenced::Applied));
         }
         clock.pass(RETENTION + MARGIN);
-        run(&store, &ask("new again")).await;
+        run(&store, &ask("new-again")).await;
         assert_eq!(store.sweep(100).await.expect("the store works").removed, 1);
         assert_eq!(number(&sqlite(&folder), "SELECT count(*) FROM checkpoints"), 0);
     }

@@ -1,6 +1,7 @@
 //! A gateway process, an upstream with a ledger, and a client that can misbehave.
 
 mod client;
+mod command;
 mod disk;
 mod gate;
 mod gateway;
@@ -11,6 +12,7 @@ mod records;
 mod problem;
 
 pub(crate) use client::{Answer, Request};
+pub(crate) use command::{Ended, run_to_end};
 pub(crate) use disk::SmallDisk;
 pub(crate) use gate::Gate;
 pub(crate) use gateway::{Gateway, Setup, binary};

@@ -16,6 +16,11 @@ pub(crate) enum Settled {
 }
 
 pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settled {
+    if let Err(error) = engine.landing.land_first(&ask.id).await {
+        tracing::warn!(%error, record = ask.id.short(), "an answer still waits for the store");
+        // Not even a route that would rather run than wait: this work is known to be done.
+        return Settled::Refused(Refusal::StoreDown);
+    }
     let settled = match ask_store(engine, ask).await {
         Ok(Claimed::Run(grant)) => {
             if grant.took_over {

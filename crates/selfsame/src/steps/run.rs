@@ -16,7 +16,7 @@ use tower_service::Service;
 
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::delivery::Delivery;
-use crate::outcome::Served;
+use crate::outcome::{Outcome, Served};
 use crate::run::Run;
 use crate::telemetry::{self, InFlight};
 use crate::timing::{RanFor, Stopwatch};
@@ -89,6 +89,8 @@ where
     let request = request.map(RequestBody::streamed);
     let stopwatch = Stopwatch::start();
     let mut response = inner.call(request).await?.map(ResponseBody::streamed);
+    // There is no key for a handler's word to decide about, but it is still not for the client.
+    let _word = Outcome::take_from(response.headers_mut());
     response.extensions_mut().insert(RanFor(stopwatch.elapsed()));
     response.extensions_mut().insert(Served::Passed);
     Ok(response)
@@ -111,6 +113,7 @@ where
     match inner.call(request).await {
         Ok(response) => {
             let mut response = response.map(ResponseBody::streamed);
+            let _word = Outcome::take_from(response.headers_mut());
             let no = HeaderValue::from_static("false");
             response.headers_mut().insert(SELFSAME_PROTECTED, no);
             response.extensions_mut().insert(Served::Bypassed);

@@ -1,6 +1,8 @@
 //! Work for a thread that owns a connection: asked for within a bound, awaited within a time.
 
+use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 use selfsame_core::{StoreError, StoreErrorKind};
@@ -11,9 +13,11 @@ use super::trouble::{Refusal, Trouble};
 /// The most work that waits for one thread.
 const QUEUE_MAX: usize = 16_384;
 
-/// Where callers leave work for a thread, which ends when this is dropped and the work is done.
+/// Where callers leave work, and the threads that do it. Dropping it waits until all is done.
 pub(super) struct Queue<C> {
+    // Dropped first, which tells the threads to come to an end.
     jobs: SyncSender<Job<C>>,
+    threads: Threads,
     time_out: Duration,
     lost: StoreErrorKind,
 }
@@ -33,7 +37,17 @@ impl<C: 'static> Queue<C> {
     /// A queue and its far end. `lost` is what a caller must believe that got no answer in time.
     pub(super) fn new(time_out: Duration, lost: StoreErrorKind) -> (Self, Receiver<Job<C>>) {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        (Self { jobs: sender, time_out, lost }, receiver)
+        (Self { jobs: sender, threads: Threads::default(), time_out, lost }, receiver)
+    }
+
+    /// Starts a thread that ends with the queue.
+    pub(super) fn start(
+        &mut self,
+        name: &str,
+        run: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        self.threads.running.push(Builder::new().name(name.to_owned()).spawn(run)?);
+        Ok(())
     }
 
     /// Has `work` done, and waits for its outcome.
@@ -55,6 +69,20 @@ impl<C: 'static> Queue<C> {
                 self.lost,
                 format!("the store did not answer within {:?}", self.time_out),
             )),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Threads {
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        for thread in self.running.drain(..) {
+            // One that panicked has said so, and its callers have heard that it is gone.
+            let _ = thread.join();
         }
     }
 }

@@ -22,7 +22,6 @@ mod rows;
 mod schema;
 mod snapshot;
 mod store;
-mod threads;
 mod trouble;
 mod writer;
 
@@ -43,7 +42,6 @@ use jobs::Queue;
 use ledger::Ledger;
 use reader::Reader;
 use snapshot::Snapshot;
-use threads::Threads;
 use trouble::Health;
 use writer::Writer;
 
@@ -57,12 +55,11 @@ const READERS: usize = 2;
 /// Dropping the store does what it was asked for, closes the file and gives the folder back; it
 /// waits for the disk meanwhile.
 pub struct EmbeddedStore {
-    // Dropped from top to bottom: without their queues the threads come to an end, and when they
-    // have, the folder is given back.
-    writes: Queue<Ledger>,
+    // Dropped from top to bottom. The writer closes the file last, because only a connection that
+    // writes can move the log into it; then the folder is given back.
     reads: Queue<Snapshot>,
     looks: Queue<Snapshot>,
-    _threads: Threads,
+    writes: Queue<Ledger>,
     folder: Folder,
     clock: Arc<dyn Clock>,
     swept_to: Mutex<Vec<u8>>,
@@ -76,58 +73,44 @@ impl EmbeddedStore {
         let boot = Boot::begin(&conn, options.leases).map_err(|error| folder.failure(error))?;
         let ledger = Ledger::new(conn, options.clock.clone(), boot);
         let ledger = ledger.map_err(|error| folder.failure(error))?;
-
-        // Declared after the threads, so that an early return drops the queues before it waits.
-        let mut threads = Threads::default();
-        let writes = start_writing(&folder, &mut threads, ledger, &options)?;
-        let reads = start_reading(&folder, &mut threads, READERS, boot, &options)?;
-        let looks = start_reading(&folder, &mut threads, 1, boot, &options)?;
-        Ok(Self {
-            writes,
-            reads,
-            looks,
-            _threads: threads,
-            folder,
-            clock: options.clock,
-            swept_to: Mutex::default(),
-        })
+        let writes = start_writing(&folder, ledger, &options)?;
+        let reads = start_reading(&folder, READERS, boot, &options)?;
+        let looks = start_reading(&folder, 1, boot, &options)?;
+        let (clock, swept_to) = (options.clock, Mutex::default());
+        Ok(Self { reads, looks, writes, folder, clock, swept_to })
     }
 }
 
 fn start_writing(
     folder: &Folder,
-    threads: &mut Threads,
     ledger: Ledger,
     options: &EmbeddedOptions,
 ) -> Result<Queue<Ledger>, OpenError> {
+    let (mut queue, jobs) = Queue::new(options.time_out, StoreErrorKind::MayHaveLanded);
     let health = Arc::new(Health::default());
     let (log, wakes) = Log::new();
     let conn = schema::open_checkpointer(&folder.records())?;
-    let (queue, jobs) = Queue::new(options.time_out, StoreErrorKind::MayHaveLanded);
     let writer = Writer::new(ledger, jobs, log, health.clone());
-    threads
-        .start("selfsame-write", || writer.run())
-        .and_then(|()| {
-            threads.start("selfsame-log", move || checkpointer::run(&conn, &wakes, &health))
-        })
+    queue
+        .start("selfsame-log", move || checkpointer::run(&conn, &wakes, &health))
+        .and_then(|()| queue.start("selfsame-write", || writer.run()))
         .map_err(|error| folder.failure(error))?;
     Ok(queue)
 }
 
 fn start_reading(
     folder: &Folder,
-    threads: &mut Threads,
-    number: usize,
+    threads: usize,
     boot: Boot,
     options: &EmbeddedOptions,
 ) -> Result<Queue<Snapshot>, OpenError> {
-    let (queue, jobs) = Queue::new(options.time_out, StoreErrorKind::NotWritten);
+    let (mut queue, jobs) = Queue::new(options.time_out, StoreErrorKind::NotWritten);
     let jobs = Arc::new(Mutex::new(jobs));
-    for _ in 0..number {
+    for _ in 0..threads {
         let conn = schema::open_reader(&folder.records())?;
         let snapshot = Snapshot::new(conn, options.clock.clone(), boot);
         let reader = Reader { snapshot, jobs: jobs.clone() };
-        threads.start("selfsame-read", || reader.run()).map_err(|error| folder.failure(error))?;
+        queue.start("selfsame-read", || reader.run()).map_err(|error| folder.failure(error))?;
     }
     Ok(queue)
 }

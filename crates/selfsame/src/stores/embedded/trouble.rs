@@ -15,7 +15,7 @@ use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 pub enum OpenError {
     /// The folder cannot be made or written.
     #[error(
-        "cannot use the folder {path}: {source}; choose a folder that this user can make and write",
+        "cannot use the folder {path}; choose a folder that this user can make and write",
         path = path.display()
     )]
     Folder {
@@ -56,7 +56,7 @@ pub enum OpenError {
         path: PathBuf,
     },
     /// The file cannot be opened or prepared.
-    #[error("cannot open {path}: {source}", path = path.display())]
+    #[error("cannot open {path}", path = path.display())]
     File {
         /// The file.
         path: PathBuf,

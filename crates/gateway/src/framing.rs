@@ -1,0 +1,247 @@
+//! [`Watched`]: a connection whose requests must say clearly where they end.
+//!
+//! Of `Content-Length` beside `Transfer-Encoding` hyper keeps the latter and forgets the former, so
+//! whoever wants to refuse such a request has to see the bytes before hyper does. What is not
+//! understood here counts as unclear; nothing is decided here about where a request does end.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, ready};
+
+use http::HeaderMap;
+use http::header::TRANSFER_ENCODING;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// How much of a line is looked at: enough for the two headers and for a chunk's size.
+const LINE_BYTES_MAX: usize = 256;
+
+/// Whether a connection has brought a request that leaves its end unclear. It stays so: nothing
+/// else that comes over such a connection is believed either.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Framing(Arc<AtomicBool>);
+
+impl Framing {
+    /// Whether a request with these headers may be taken from this connection.
+    pub(crate) fn is_clear(&self, headers: &HeaderMap) -> bool {
+        let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
+        let is_known = match (codings.next(), codings.next()) {
+            (None, _) => true,
+            (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
+            (Some(_), Some(_)) => false,
+        };
+        is_known && !self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A connection that follows its requests from head to head.
+pub(crate) struct Watched<S> {
+    stream: S,
+    watch: Watch,
+    framing: Framing,
+}
+
+impl<S> Watched<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self { stream, watch: Watch::default(), framing: Framing::default() }
+    }
+
+    pub(crate) fn framing(&self) -> Framing {
+        self.framing.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let begun = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        if self.watch.see(&buf.filled()[begun..]).is_none() {
+            self.framing.0.store(true, Ordering::Relaxed);
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+/// Where in a request the next byte belongs.
+#[derive(Debug, Clone, Copy, Default)]
+enum Place {
+    #[default]
+    BeforeHead,
+    Head,
+    Body(u64),
+    ChunkSize,
+    Chunk(u64),
+    Trailers,
+    /// Something was not understood; the rest is not looked at.
+    Lost,
+}
+
+#[derive(Default)]
+struct Watch {
+    place: Place,
+    line: Vec<u8>,
+    length: Option<u64>,
+    is_chunked: bool,
+}
+
+impl Watch {
+    /// Follows `bytes`; nothing if it is unclear where a request ends.
+    fn see(&mut self, mut bytes: &[u8]) -> Option<()> {
+        while !bytes.is_empty() {
+            match &mut self.place {
+                Place::Body(left) | Place::Chunk(left) => {
+                    let skipped = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= skipped as u64;
+                    bytes = &bytes[skipped..];
+                    match self.place {
+                        Place::Body(0) => self.place = Place::BeforeHead,
+                        Place::Chunk(0) => self.place = Place::ChunkSize,
+                        _ => {}
+                    }
+                }
+                Place::Lost => return None,
+                _ => {
+                    let end = bytes.iter().position(|&byte| byte == b'\n');
+                    let taken = end.unwrap_or(bytes.len());
+                    let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+                    self.line.extend_from_slice(&bytes[..taken.min(room)]);
+                    bytes = bytes.get(taken + 1..).unwrap_or_default();
+                    if end.is_some() {
+                        let line = std::mem::take(&mut self.line);
+                        let next = self.after_line(line.trim_ascii());
+                        self.place = next.unwrap_or(Place::Lost);
+                        next?;
+                    }
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn after_line(&mut self, line: &[u8]) -> Option<Place> {
+        match self.place {
+            Place::BeforeHead if line.is_empty() => Some(Place::BeforeHead),
+            Place::BeforeHead => Some(Place::Head),
+            Place::Head if line.is_empty() => self.after_head(),
+            Place::Head => {
+                let colon = line.iter().position(|&byte| byte == b':')?;
+                let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+                if name.eq_ignore_ascii_case(b"transfer-encoding") {
+                    self.is_chunked = true;
+                } else if name.eq_ignore_ascii_case(b"content-length") {
+                    self.length = Some(std::str::from_utf8(value).ok()?.parse().ok()?);
+                }
+                Some(Place::Head)
+            }
+            Place::ChunkSize => {
+                let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+                let digits = std::str::from_utf8(&line[..digits]).ok()?;
+                match u64::from_str_radix(digits, 16).ok()? {
+                    0 => Some(Place::Trailers),
+                    // A line end follows the chunk.
+                    size => Some(Place::Chunk(size.checked_add(2)?)),
+                }
+            }
+            Place::Trailers if line.is_empty() => Some(Place::BeforeHead),
+            Place::Trailers => Some(Place::Trailers),
+            Place::Body(_) | Place::Chunk(_) | Place::Lost => None,
+        }
+    }
+
+    fn after_head(&mut self) -> Option<Place> {
+        match (self.length.take(), std::mem::take(&mut self.is_chunked)) {
+            (Some(_), true) => None,
+            (None, true) => Some(Place::ChunkSize),
+            (Some(0) | None, false) => Some(Place::BeforeHead),
+            (Some(length), false) => Some(Place::Body(length)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether `text` is clear, read at once and byte by byte.
+    fn is_clear(text: &str) -> bool {
+        let whole = Watch::default().see(text.as_bytes()).is_some();
+        let mut watch = Watch::default();
+        let split = text.as_bytes().chunks(1).all(|byte| watch.see(byte).is_some());
+        assert_eq!(whole, split, "{text}");
+        whole
+    }
+
+    const BOTH: &str = "Content-Length: 4\r\nTransfer-Encoding: chunked\r\n";
+
+    #[test]
+    fn both_lengths_are_unclear_wherever_they_come() {
+        let before = [
+            "",
+            "\r\nGET / HTTP/1.1\r\nHost: a:80\r\n\r\n",
+            "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
+            "POST / HTTP/1.1\nTransfer-Encoding: chunked\n\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nSum: 1\r\n\r\n",
+        ];
+        for before in before {
+            assert!(is_clear(before), "{before}");
+            assert!(!is_clear(&format!("{before}POST / HTTP/1.1\r\n{BOTH}\r\n")), "{before}");
+        }
+        let other_order = "TRANSFER-ENCODING: chunked\r\nX-Long: {}\r\ncontent-length:4\r\n\r\n";
+        assert!(!is_clear(&format!("POST / HTTP/1.1\r\n{other_order}")));
+    }
+
+    #[test]
+    fn what_stands_in_a_body_is_no_head() {
+        let body = format!("POST / HTTP/1.1\r\n{BOTH}\r\n");
+        let sized = format!("POST / HTTP/1.1\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        assert!(is_clear(&sized.repeat(2)));
+        let chunk = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+        let chunked = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{chunk}");
+        assert!(is_clear(&chunked.repeat(2)));
+    }
+
+    #[test]
+    fn long_lines_are_followed_and_bad_ones_are_unclear() {
+        let long = format!("GET / HTTP/1.1\r\nX-Long: {}\r\n\r\n", "x".repeat(5000));
+        assert!(is_clear(&long.repeat(2)));
+        let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        for bad in ["x\r\n", "-1\r\n", "\r\n", "ffffffffffffffff\r\n", "10000000000000000\r\n"] {
+            assert!(!is_clear(&format!("{chunked}{bad}")), "{bad}");
+        }
+        assert!(!is_clear("POST / HTTP/1.1\r\nContent-Length: 4, 4\r\n\r\n"));
+    }
+}
