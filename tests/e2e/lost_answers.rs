@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::{Answer, Gateway, Ledger, Then, eventually, reply};
+use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, reply};
 
 /// What is said of a key whose answer was lost and which waits for a person.
 #[track_caller]
@@ -141,7 +141,7 @@ fn connections_that_close_behind_every_answer_never_double_an_effect() {
 #[test]
 fn work_over_run_timeout_has_an_unknown_outcome() {
     let ledger = Ledger::start();
-    let gate = crate::harness::Gate::shut();
+    let gate = Gate::shut();
     let at_gate = gate.clone();
     ledger.behave(move |_, client| {
         at_gate.pass();

@@ -62,7 +62,11 @@ fn what_could_mean_something_else_is_never_merged() {
         ("a broken byte and its stand-in", b"{\"s\":\"\xff\"}", b"{\"s\":\"\xef\xbf\xbd\"}"),
         ("lone surrogates", br#"{"s":"\ud800"}"#, br#"{"s":"\udc00"}"#),
         ("the order of a list", br#"{"l":[1,2]}"#, br#"{"l":[2,1]}"#),
-        ("another letter of the same look", "{\"s\":\"é\"}".as_bytes(), "{\"s\":\"e\u{301}\"}".as_bytes()),
+        (
+            "another letter of the same look",
+            "{\"s\":\"é\"}".as_bytes(),
+            "{\"s\":\"e\u{301}\"}".as_bytes(),
+        ),
     ];
     for (number, (what, first, second)) in pairs.into_iter().enumerate() {
         let key = format!("pair-{number}");
@@ -84,7 +88,12 @@ fn the_type_of_a_body_counts_and_its_spelling_does_not() {
         trial.send("kind", kind, body).replays(&first);
         trial.send("kind", kind, br#"{"to":"x", "amount":10}"#).replays(&first);
     }
-    let others = ["application/json; charset=latin1", "application/vnd.x+json", "text/plain", "text/pl\u{e4}in"];
+    let others = [
+        "application/json; charset=latin1",
+        "application/vnd.x+json",
+        "text/plain",
+        "text/pl\u{e4}in",
+    ];
     for kind in others {
         trial.send("kind", kind, body).refused("key-reused");
     }

@@ -1,6 +1,8 @@
 //! What an operator can count.
 
-use crate::harness::{Gate, Gateway, Ledger, Then, reply};
+use std::io::BufReader;
+
+use crate::harness::{Answer, Gate, Gateway, Ledger, Then, reply};
 
 #[test]
 fn every_request_is_counted_once_by_route_and_outcome() {
@@ -20,7 +22,9 @@ fn every_request_is_counted_once_by_route_and_outcome() {
     let settings = "[idempotency]\nmax_response_body = \"1KiB\"\nmax_request_body = \"1KiB\"\n\
         [[route]]\nmatch = \"POST /required\"\nkey = \"required\"\n";
     let gateway = Gateway::in_front_of(&ledger).with(settings).start();
-    let post = |target: &str, key: &str, body: &str| gateway.post(target).key(key).json(body).send().status;
+    let post = |target: &str, key: &str, body: &str| {
+        gateway.post(target).key(key).json(body).send().status
+    };
 
     assert_eq!((post("/a", "a", "1"), post("/a", "a", "1"), post("/a", "a", "1")), (201, 201, 201));
     assert_eq!(post("/a", "a", "2"), 422);
@@ -38,8 +42,8 @@ fn every_request_is_counted_once_by_route_and_outcome() {
     assert_eq!(gateway.metric("selfsame_in_flight"), 1.0);
     assert_eq!(gateway.post("/gated").key("gated").send().status, 409);
     gate.open();
-    let mut running = std::io::BufReader::new(running);
-    assert_eq!(crate::harness::Answer::read(&mut running).expect("an answer").status, 201);
+    let mut running = BufReader::new(running);
+    assert_eq!(Answer::read(&mut running).expect("an answer").status, 201);
 
     let counted = [
         ("default", "executed", 5.0),

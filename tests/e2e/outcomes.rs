@@ -41,7 +41,8 @@ fn check(ledger: &Ledger, gateway: &Gateway, status: u16, word: Option<&str>, ex
     let retry = request.send();
     assert_not_told(&retry);
     let attempts: Vec<_> = ledger.of(&key);
-    let attempts: Vec<_> = attempts.iter().filter_map(|run| run.header("selfsame-attempt")).collect();
+    let attempts: Vec<_> =
+        attempts.iter().filter_map(|run| run.header("selfsame-attempt")).collect();
     match expected {
         Key::Kept => {
             retry.replays(&first);

@@ -1,10 +1,10 @@
 //! What is none of our business passes: methods, routes and requests without a key; and what goes
 //! on to the upstream.
 
-use std::io::{BufReader, Read, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 
-use crate::harness::{Answer, Gateway, Ledger, PATIENCE, Request, reply};
+use crate::harness::{Answer, Gate, Gateway, Ledger, PATIENCE, Request, read_up_to, reply};
 
 /// Sends it twice, and checks that both reached the upstream.
 #[track_caller]
@@ -91,7 +91,13 @@ fn routes_are_found_by_method_and_path() {
         gateway.request(method, target).send().refused("missing-key");
     }
     assert_eq!(ledger.all().len(), 0);
-    let needs_none = ["/v1/charges/capture", "/v1/charges/a/b/capture", "/v1/charges/ch_1/capture/", "/v2", "/v2/free"];
+    let needs_none = [
+        "/v1/charges/capture",
+        "/v1/charges/a/b/capture",
+        "/v1/charges/ch_1/capture/",
+        "/v2",
+        "/v2/free",
+    ];
     for target in needs_none {
         assert_eq!(gateway.post(target).send().status, 201, "{target}");
     }
@@ -108,7 +114,8 @@ fn a_key_counts_for_the_tenant_or_for_the_endpoint() {
         )
     };
     let first_and_others = |gateway: &Gateway| -> [Answer; 4] {
-        let send = |method: &str, target: &str| gateway.request(method, target).key("k").json("{}").send();
+        let send =
+            |method: &str, target: &str| gateway.request(method, target).key("k").json("{}").send();
         [send("POST", "/b"), send("PATCH", "/b"), send("POST", "/a/1"), send("POST", "/a/2")]
     };
 
@@ -137,7 +144,8 @@ fn the_upstream_gets_the_request_as_it_was_sent_and_our_headers_from_us_alone() 
     let ledger = Ledger::start();
     let gateway = Gateway::in_front_of(&ledger).start();
     let body = "{ \"amount\" : 10.00,\n \"to\" : \"caf\\u00e9\" }";
-    let request = gateway.request("PATCH", "/v1/charges/%7Bid%7D?a=1&a=%20&b").key("\"quoted\";v=1");
+    let request =
+        gateway.request("PATCH", "/v1/charges/%7Bid%7D?a=1&a=%20&b").key("\"quoted\";v=1");
     let request = request
         .header("Selfsame-Attempt", "7")
         .header("Selfsame-Claim", "forged")
@@ -170,21 +178,12 @@ fn the_upstream_gets_the_request_as_it_was_sent_and_our_headers_from_us_alone() 
     assert_eq!(ledger.all()[1].header("selfsame-attempt"), None);
 }
 
-/// Reads until `text` has come.
-fn read_up_to(connection: &mut impl Read, text: &str) {
-    let mut read = Vec::new();
-    while !String::from_utf8_lossy(&read).contains(text) {
-        let mut byte = [0];
-        connection.read_exact(&mut byte).expect("more to read");
-        read.push(byte[0]);
-    }
-}
-
 #[test]
 fn without_a_key_both_bodies_stream_through() {
     let upstream = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let gateway = Gateway::before(upstream.local_addr().expect("bound")).start();
-    let request = gateway.post("/upload").header("Transfer-Encoding", "chunked").body(b"5\r\nfirst\r\n");
+    let request =
+        gateway.post("/upload").header("Transfer-Encoding", "chunked").body(b"5\r\nfirst\r\n");
 
     let mut client: BufReader<TcpStream> = BufReader::new(request.begin());
     let (mut server, _) = upstream.accept().expect("the gateway connects");
@@ -203,7 +202,7 @@ fn without_a_key_both_bodies_stream_through() {
 #[test]
 fn an_unkeyed_post_is_not_refused_while_a_keyed_one_runs() {
     let ledger = Ledger::start();
-    let gate = crate::harness::Gate::shut();
+    let gate = Gate::shut();
     let at_gate = gate.clone();
     ledger.behave(move |effect, client| {
         if effect.header("idempotency-key").is_some() {

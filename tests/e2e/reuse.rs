@@ -12,8 +12,16 @@ fn original_and_others(gateway: &Gateway, key: &str) -> (Request, Vec<(&'static 
         ("path", post("/refunds?currency=eur").json(r#"{"amount":10}"#)),
         ("query", post("/charges?currency=usd").json(r#"{"amount":10}"#)),
         ("no query", post("/charges").json(r#"{"amount":10}"#)),
-        ("type", post("/charges?currency=eur").header("Content-Type", "text/plain").body(br#"{"amount":10}"#)),
-        ("method", gateway.request("PATCH", "/charges?currency=eur").key(key).json(r#"{"amount":10}"#)),
+        (
+            "type",
+            post("/charges?currency=eur")
+                .header("Content-Type", "text/plain")
+                .body(br#"{"amount":10}"#),
+        ),
+        (
+            "method",
+            gateway.request("PATCH", "/charges?currency=eur").key(key).json(r#"{"amount":10}"#),
+        ),
     ];
     (original, others)
 }

@@ -60,9 +60,8 @@ fn fifty_rivals_agree_on_one_answer_whenever_they_come() {
         let request = gateway.post("/charges").key(&key).json(r#"{"amount":10}"#);
 
         let answers = all_at_once(&request, RIVALS);
-        let answers: Vec<_> = (0..RIVALS)
-            .map(|_| answers.recv_timeout(PATIENCE).expect("an answer"))
-            .collect();
+        let answers: Vec<_> =
+            (0..RIVALS).map(|_| answers.recv_timeout(PATIENCE).expect("an answer")).collect();
 
         let (ran, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| {
             answer.status == 201 && answer.header("idempotent-replayed").is_none()

@@ -1,6 +1,8 @@
 //! Row 20: an upstream that is slower than its client can wait.
 
-use crate::harness::{Gate, Gateway, Ledger, eventually, reply};
+use std::io::Write;
+
+use crate::harness::{Gate, Gateway, Ledger, Then, eventually, reply};
 
 const SETTINGS: &str = "[idempotency]\nresponse_timeout = \"300ms\"\nlease = \"1s\"\n";
 
@@ -32,7 +34,6 @@ fn the_client_is_let_go_and_the_late_answer_is_there_for_its_retry() {
 
 #[test]
 fn an_answer_that_stops_half_way_is_waited_for_no_longer_than_one_that_never_begins() {
-    use std::io::Write;
     let ledger = Ledger::start();
     let gate = Gate::shut();
     let at_gate = gate.clone();
@@ -41,7 +42,7 @@ fn an_answer_that_stops_half_way_is_waited_for_no_longer_than_one_that_never_beg
         client.write_all(half).expect("written");
         at_gate.pass();
         client.write_all(b"half").expect("written");
-        crate::harness::Then::KeepOpen
+        Then::KeepOpen
     });
     let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).start();
     let request = gateway.post("/charges").key("drips").json("{}");

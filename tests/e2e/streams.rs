@@ -1,22 +1,10 @@
 //! Row 24: answers that are too large to keep, and answers that never end.
 
-use std::io::{BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufReader, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, reply};
-
-/// Reads until `text` has come.
-fn read_up_to(connection: &mut BufReader<TcpStream>, text: &str) -> String {
-    let mut read = Vec::new();
-    while !String::from_utf8_lossy(&read).contains(text) {
-        let mut byte = [0];
-        connection.read_exact(&mut byte).expect("more of the answer");
-        read.push(byte[0]);
-    }
-    String::from_utf8_lossy(&read).into_owned()
-}
+use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, read_up_to, reply};
 
 #[track_caller]
 fn assert_not_kept(answer: &Answer, status: u16, location: Option<&str>) {
@@ -109,7 +97,8 @@ fn upstream_of_events(kind: &'static str) -> (Ledger, Gate) {
 #[test]
 fn events_arrive_while_their_stream_is_open_and_are_never_sent_twice() {
     let route = "[[route]]\nmatch = \"POST /streams\"\nstream = true\n";
-    let kinds = [("/events", "text/event-stream; charset=utf-8"), ("/streams", "application/x-ndjson")];
+    let kinds =
+        [("/events", "text/event-stream; charset=utf-8"), ("/streams", "application/x-ndjson")];
     for (target, kind) in kinds {
         let (ledger, gate) = upstream_of_events(kind);
         let gateway = Gateway::in_front_of(&ledger).with(route).start();

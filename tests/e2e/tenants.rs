@@ -117,11 +117,23 @@ fn a_header_counts_only_from_a_trusted_proxy() {
 fn separators_do_not_move_between_tenant_and_key() {
     let ledger = Ledger::start();
     let gateway = gateway(&ledger, "header:X-User", LOCAL);
-    let games = [("a:b", "c"), ("a", "b:c"), ("a/b", "c"), ("a", "b/c"), ("a|b", "c"), ("ab", "c"), ("a", "bc")];
+    let games = [
+        ("a:b", "c"),
+        ("a", "b:c"),
+        ("a/b", "c"),
+        ("a", "b/c"),
+        ("a|b", "c"),
+        ("ab", "c"),
+        ("a", "bc"),
+    ];
     let mut bodies = Vec::new();
     for (tenant, key) in games {
         let first = gateway.post("/charges").key(key).header("X-User", tenant).json("{}").send();
-        assert_eq!((first.status, first.header("idempotent-replayed")), (201, None), "{tenant} {key}");
+        assert_eq!(
+            (first.status, first.header("idempotent-replayed")),
+            (201, None),
+            "{tenant} {key}"
+        );
         bodies.push(first.body);
     }
     assert_eq!(ledger.all().len(), games.len());
@@ -142,7 +154,9 @@ fn callers_without_a_credential_share_one_key_space() {
 fn with_tenant_none_everybody_shares_one_key_space() {
     let ledger = Ledger::start();
     let gateway = gateway(&ledger, "none", "");
-    let by = |name: &str, value: &str| gateway.post("/public").key("all").header(name, value).json("{}").send();
+    let by = |name: &str, value: &str| {
+        gateway.post("/public").key("all").header(name, value).json("{}").send()
+    };
     let first = by("Authorization", "Bearer ann");
     by("Authorization", "Bearer bob").replays(&first);
     by("Cookie", "session=1").replays(&first);

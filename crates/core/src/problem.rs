@@ -157,7 +157,10 @@ impl ProblemDetails {
             retryable: self.problem.is_retryable(),
             members: &self.members,
         };
-        serde_json::to_vec(&body).expect("plain values are JSON")
+        let mut json = serde_json::to_vec(&body).expect("plain values are JSON");
+        // A terminal's prompt shall not stick to it.
+        json.push(b'\n');
+        json
     }
 }
 

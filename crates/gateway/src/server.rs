@@ -5,7 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::Request;
+use bytes::Bytes;
+use http::header::CONNECTION;
+use http::{HeaderValue, Request, Response, StatusCode};
+use http_body_util::{Either, Empty};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use crate::background;
+use crate::framing::Watched;
 use crate::routes::Routes;
 use crate::tenant::Peer;
 
@@ -55,12 +59,18 @@ fn connection(
         tracing::debug!(%error, "a connection was gone before it began");
         return;
     }
+    let stream = Watched::new(stream);
+    let framing = stream.framing();
     let service = service_fn(move |mut request: Request<Incoming>| {
+        let is_clear = framing.is_clear(request.headers());
         request.extensions_mut().insert(Peer(peer));
         let route = routes.find(request.method(), request.uri().path());
         async move {
+            if !is_clear {
+                return Ok::<_, Infallible>(unclear().map(Either::Right));
+            }
             let response = route.oneshot(request).await;
-            Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
+            Ok(response.unwrap_or_else(|never| match never {}).map(Either::Left))
         }
     });
     let connection = http1::Builder::new()
@@ -73,4 +83,14 @@ fn connection(
             tracing::debug!(%error, "a connection ended early");
         }
     });
+}
+
+/// The answer to a request whose end cannot be told for sure: what follows it on this connection
+/// could be taken for a request that nobody sent.
+fn unclear() -> Response<Empty<Bytes>> {
+    tracing::debug!("a request leaves it unclear where it ends");
+    let mut response = Response::new(Empty::new());
+    *response.status_mut() = StatusCode::BAD_REQUEST;
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
 }

@@ -1,6 +1,6 @@
 //! A client that says exactly what it is told to, and can leave at any moment.
 
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use super::PATIENCE;
@@ -92,8 +92,10 @@ impl Request {
         for (name, value) in &self.headers {
             head.push_str(&format!("{name}: {value}\r\n"));
         }
-        let framed = |name: &str| name.eq_ignore_ascii_case("content-length")
-            || name.eq_ignore_ascii_case("transfer-encoding");
+        let framed = |name: &str| {
+            name.eq_ignore_ascii_case("content-length")
+                || name.eq_ignore_ascii_case("transfer-encoding")
+        };
         if !self.headers.iter().any(|(name, _)| framed(name)) {
             head.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
@@ -136,10 +138,21 @@ impl Answer {
     }
 }
 
+/// Reads until `text` has come.
+pub(crate) fn read_up_to(connection: &mut impl Read, text: &str) -> String {
+    let mut read = Vec::new();
+    while !String::from_utf8_lossy(&read).contains(text) {
+        let mut byte = [0];
+        connection.read_exact(&mut byte).expect("more to read");
+        read.push(byte[0]);
+    }
+    String::from_utf8_lossy(&read).into_owned()
+}
+
 fn read_answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<Answer> {
     loop {
-        let message = message::read(connection, true)?
-            .ok_or(std::io::ErrorKind::ConnectionAborted)?;
+        let message =
+            message::read(connection, true)?.ok_or(std::io::ErrorKind::ConnectionAborted)?;
         let status = message.start.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status: u16 = status.ok_or(std::io::ErrorKind::InvalidData)?;
         if status >= 200 {

@@ -49,10 +49,8 @@ impl Ledger {
         let behaviour: Arc<Behaviour> = Arc::new(|effect, client| {
             reply(client, 201, &[], &format!(r#"{{"charge":"ch_{}"}}"#, effect.number))
         });
-        let shared = Arc::new(Shared {
-            effects: Mutex::default(),
-            behaviour: Mutex::new(behaviour),
-        });
+        let shared =
+            Arc::new(Shared { effects: Mutex::default(), behaviour: Mutex::new(behaviour) });
         let serving = shared.clone();
         std::thread::spawn(move || {
             for connection in listener.incoming().flatten() {
@@ -83,7 +81,11 @@ impl Ledger {
     /// What was done under `key`.
     pub(crate) fn of(&self, key: &str) -> Vec<Effect> {
         let effects = self.shared.effects();
-        effects.iter().filter(|effect| effect.header("idempotency-key") == Some(key)).cloned().collect()
+        effects
+            .iter()
+            .filter(|effect| effect.header("idempotency-key") == Some(key))
+            .cloned()
+            .collect()
     }
 
     /// Everything that reached the upstream.

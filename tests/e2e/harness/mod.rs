@@ -11,7 +11,7 @@ mod random;
 mod records;
 mod problem;
 
-pub(crate) use client::{Answer, Request};
+pub(crate) use client::{Answer, Request, read_up_to};
 pub(crate) use command::{Ended, run_to_end};
 pub(crate) use disk::SmallDisk;
 pub(crate) use gate::Gate;

@@ -54,7 +54,13 @@ impl Answer {
     /// Checks that this answer is `first`, given again.
     #[track_caller]
     pub(crate) fn replays(&self, first: &Self) {
-        assert_eq!(self.header("idempotent-replayed"), Some("true"), "{} {}", self.status, self.text());
+        assert_eq!(
+            self.header("idempotent-replayed"),
+            Some("true"),
+            "{} {}",
+            self.status,
+            self.text()
+        );
         assert_eq!(self.status, first.status);
         assert_eq!(self.body, first.body);
         assert_eq!(self.trailers, first.trailers);

@@ -177,17 +177,13 @@ impl AdminClient {
 
     /// The one held record that `key` names.
     async fn the_held(&self, key: &str) -> Result<RecordView> {
-        let mut found = self.find(Some(key)).await?;
-        if let [only] = &*found
-            && only.state != "held"
-        {
-            bail!("{key} is {}, not held: {}", only.state, only.advice);
-        }
-        found.retain(|record| record.state == "held");
-        match &*found {
-            [] => bail!("nothing is known of {key}"),
-            [only] => Ok(only.clone()),
-            several => {
+        let found = self.find(Some(key)).await?;
+        let held: Vec<&RecordView> = found.iter().filter(|record| record.state == "held").collect();
+        match (&*held, &*found) {
+            ([], []) => bail!("nothing is known of {key}"),
+            ([], [other, ..]) => bail!("{key} is {}, not held: {}", other.state, other.advice),
+            ([only], _) => Ok((*only).clone()),
+            (several, _) => {
                 let ids: Vec<String> = several
                     .iter()
                     .map(|record| format!("  {}  {}", &record.id[..12], record.tenant))

@@ -46,8 +46,12 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// The charge as the ledger lists it, which is also how the API answers.
-    pub(super) fn to_json(&self) -> String {
+    /// What the API answers, byte for byte.
+    pub(super) fn answer_body(&self) -> String {
+        self.to_json() + "\n"
+    }
+
+    fn to_json(&self) -> String {
         serde_json::to_string(self).expect("a charge is plain values")
     }
 }
@@ -151,7 +155,7 @@ async fn charges(State(bank): State<Bank>, headers: HeaderMap, body: Bytes) -> R
     // In a task of its own: a handler is dropped when its caller hangs up, and money is not.
     let charging = background::spawn(async move { bank.charge(order, key).await });
     match charging.await {
-        Ok(charge) => (StatusCode::CREATED, JSON, charge.to_json() + "\n").into_response(),
+        Ok(charge) => (StatusCode::CREATED, JSON, charge.answer_body()).into_response(),
         Err(_panicked) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }

@@ -71,6 +71,7 @@ impl Answer {
         Some(slug.to_owned())
     }
 
+    /// The body for people.
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).trim_end().to_owned()
     }

@@ -93,14 +93,14 @@ async fn serving(log: ChildStderr) -> Result<Serving> {
     let (tell, told) = oneshot::channel();
     thread::spawn(move || {
         let mut lines = BufReader::new(log).lines().map_while(Result::ok);
-        let mut last = "it said nothing".to_owned();
+        let mut said = Vec::new();
         let found = lines.by_ref().find_map(|line| {
             let serving = serde_json::from_str(&line).ok();
-            last = line;
+            said.push(line);
             serving.filter(|serving: &Serving| serving.message == "serving")
         });
         // Nobody listens any more where the start took too long.
-        let _unheard = tell.send(found.ok_or_else(|| anyhow!(last)));
+        let _unheard = tell.send(found.ok_or_else(|| anyhow!(said.join("\n"))));
         lines.for_each(drop);
     });
     told.await?

@@ -46,10 +46,9 @@ impl Log {
         }
         let is_long = length.pages >= self.long_pages;
         if is_long && (length.left() <= FEW_PAGES || length.pages >= 2 * LONG_PAGES) {
-            let length = checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")?;
-            // A long read is in the way: not before each of the next commits, but later again.
-            let later = length.pages + COPY_PAGES;
-            self.long_pages = if length.is_kept { later } else { LONG_PAGES };
+            let begun = !checkpoint(conn, "PRAGMA wal_checkpoint(RESTART)")?.is_kept;
+            // With a long read in the way it is tried again later, and not after each commit.
+            self.long_pages = if begun { LONG_PAGES } else { length.pages + COPY_PAGES };
         }
         Ok(())
     }
@@ -76,6 +75,7 @@ pub(super) fn run(conn: &Connection, wakes: &Receiver<()>, health: &Health) {
 
 /// How long the log is, and how much of it has been copied.
 struct Length {
+    /// Whether somebody was in the way of what was asked for.
     is_kept: bool,
     pages: u64,
     copied: u64,

@@ -50,6 +50,13 @@ const READERS: usize = 2;
 
 /// Records in a folder, safe from a crash of the process or of the machine.
 ///
+/// ```no_run
+/// use selfsame::stores::{EmbeddedOptions, EmbeddedStore};
+///
+/// let store = EmbeddedStore::open("/var/lib/payments/keys", EmbeddedOptions::default())?;
+/// # Ok::<(), selfsame::stores::OpenError>(())
+/// ```
+///
 /// One folder serves one process; a second one is told who has it. Calls wait by Tokio's timer.
 ///
 /// Dropping the store does what it was asked for, closes the file and gives the folder back; it

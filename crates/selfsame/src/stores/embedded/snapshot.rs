@@ -161,7 +161,7 @@ impl Snapshot {
     /// The next row. A damaged one has raised its alarm, and does not stop whoever looks at many.
     fn next(&self, rows: &mut Rows<'_>) -> Result<Option<Met>, Trouble> {
         let Some(row) = rows.next()? else { return Ok(None) };
-        let id: Vec<u8> = row.get(0)?;
+        let id = row.get_ref(0)?.as_bytes().unwrap_or_default().to_vec();
         let Ok(known) = id.as_slice().try_into().map(RecordId::from_bytes) else {
             tracing::error!("a stored record's id is damaged");
             return Ok(Some(Met { id, row: None }));

@@ -1,0 +1,81 @@
+//! A key lives as long as its retention, and a held one until somebody decides.
+
+use crate::harness::{Answer, Gateway, Ledger, Request, Then, eventually, reply};
+
+const SETTINGS: &str = "[idempotency]\nretention = \"2s\"\nallow_short_retention = true\n\
+    lease = \"1s\"\n";
+
+fn charge(gateway: &Gateway, key: &str) -> Request {
+    gateway.post("/charges").key(key).json(r#"{"amount":10}"#)
+}
+
+/// An upstream where the answer of `held` is lost.
+fn ledger() -> Ledger {
+    let ledger = Ledger::start();
+    ledger.behave(|effect, client| match effect.header("idempotency-key") {
+        Some("held") => Then::Close,
+        _ => reply(client, 201, &[], &format!(r#"{{"charge":"ch_{}"}}"#, effect.number)),
+    });
+    ledger
+}
+
+/// Retries until the key is new again; until then there is the first answer and nothing else.
+fn once_it_is_new(gateway: &Gateway, key: &str, first: &Answer) -> Answer {
+    eventually("the key is new again", || {
+        let retry = charge(gateway, key).send();
+        assert_eq!(retry.status, 201, "{retry:?}");
+        match retry.header("idempotent-replayed") {
+            Some(_) => {
+                assert_eq!(retry.body, first.body, "I4");
+                None
+            }
+            None => Some(retry),
+        }
+    })
+}
+
+#[test]
+fn after_its_retention_a_key_is_new_once_and_a_held_one_still_held() {
+    let ledger = ledger();
+    let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).start();
+    assert_eq!(charge(&gateway, "held").send().status, 502);
+    let first = charge(&gateway, "order-1").send();
+
+    let fresh = once_it_is_new(&gateway, "order-1", &first);
+    assert_ne!(fresh.body, first.body);
+    assert_eq!(charge(&gateway, "order-1").send().body, fresh.body, "a life of its own");
+    assert_eq!(ledger.effects("order-1"), 2);
+    let attempts = ledger.of("order-1");
+    assert_eq!(attempts[1].header("selfsame-attempt"), Some("1"), "a new key, not a retry");
+
+    assert_eq!(charge(&gateway, "held").send().problem().as_deref(), Some("outcome-unknown"));
+    assert_eq!(ledger.effects("held"), 1, "its retention was over before that of order-1");
+}
+
+#[test]
+fn the_reaper_takes_what_has_expired_and_leaves_what_is_held() {
+    let ledger = ledger();
+    let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).start();
+    assert_eq!(charge(&gateway, "held").send().status, 502);
+    let keys: Vec<String> = (0..10).map(|number| format!("order-{number}")).collect();
+    let answers: Vec<Answer> = keys.iter().map(|key| charge(&gateway, key).send()).collect();
+    // The last one is new again when all of them are.
+    once_it_is_new(&gateway, &keys[9], &answers[9]);
+    let gateway = gateway.kill().start();
+
+    eventually("the reaper's first walk", || {
+        (gateway.metric("selfsame_reaped_total") >= 9.0).then_some(())
+    });
+    let left = || gateway.metric(r#"selfsame_records{state="completed"}"#);
+    eventually("a count", || (left() <= 1.0).then_some(()));
+    assert_eq!(gateway.metric(r#"selfsame_records{state="held"}"#), 1.0);
+    assert_eq!(charge(&gateway, "held").send().problem().as_deref(), Some("outcome-unknown"));
+    let shown = gateway.keys(&["show", &keys[0]]);
+    assert_eq!(shown.status.code(), Some(1), "nothing is known of what has expired");
+
+    for key in &keys[..9] {
+        assert_eq!(charge(&gateway, key).send().header("idempotent-replayed"), None);
+        assert_eq!(ledger.effects(key), 2, "{key}");
+    }
+    assert_eq!(ledger.effects("held"), 1);
+}
