@@ -32,3 +32,4 @@ mod framing;
 mod refusals;
 mod others_bugs;
 mod chaos;
+mod demo;

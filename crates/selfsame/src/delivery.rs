@@ -19,6 +19,7 @@ use crate::reject::{self, Refusal};
 const FRAMES_MAX: usize = 16;
 
 /// What a detached run hands back.
+#[expect(clippy::large_enum_variant, reason = "a response is the rule")]
 pub(crate) enum Reply<R, E> {
     Response(Response<ResponseBody<R>>),
     /// The inner service's own error.

@@ -1,10 +1,10 @@
 //! Every refusal and what the client reads of it, in one match.
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LINK, LOCATION, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response};
+use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use selfsame_core::headers::X_SHOULD_RETRY;
-use selfsame_core::{Answer, InvalidKey, Problem, ProblemDetails};
+use selfsame_core::{InvalidKey, Problem, ProblemDetails};
 
 use crate::body::ResponseBody;
 use crate::outcome::Served;
@@ -26,7 +26,7 @@ pub(crate) enum Refusal {
     Busy,
     Held,
     Expired,
-    NotKept(Answer),
+    NotKept { status: StatusCode, location: Option<String> },
     StoreDown,
     Damaged,
     AnswerLost { held: bool },
@@ -37,10 +37,10 @@ pub(crate) enum Refusal {
 pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
     let (problem, served, detail) = explain(refusal);
     let mut details = ProblemDetails::new(problem, detail);
-    if let Refusal::NotKept(answer) = refusal {
-        details = details.with("original_status", answer.status.as_u16());
-        if let Some(Ok(location)) = answer.headers.get(LOCATION).map(HeaderValue::to_str) {
-            details = details.with("location", location);
+    if let Refusal::NotKept { status, location } = refusal {
+        details = details.with("original_status", status.as_u16());
+        if let Some(location) = location {
+            details = details.with("location", location.as_str());
         }
     }
     let mut response =
@@ -112,7 +112,7 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Served::Expired,
             "the request with this key was carried out long ago, and its answer is no longer kept".into(),
         ),
-        Refusal::NotKept(_) => (
+        Refusal::NotKept { .. } => (
             Problem::ResponseNotKept,
             Served::NotKept,
             "the request was carried out; its answer was too large, or a stream, and went to the first caller only".into(),

@@ -78,6 +78,11 @@ impl History {
         events.push(Event { ended, outcome, ..event });
     }
 
+    /// How many requests there were.
+    pub(super) fn length(&self) -> u64 {
+        self.events.lock().expect("no panic holds it").len() as u64
+    }
+
     pub(super) fn is_answered(&self, operation: &Operation) -> bool {
         self.answered.lock().expect("no panic holds it").contains(operation)
     }

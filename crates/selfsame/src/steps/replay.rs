@@ -1,6 +1,6 @@
 //! Step 7: the recorded answer, given again; and which of an answer's headers that can be.
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, SET_COOKIE};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, LOCATION, SET_COOKIE};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_moment};
@@ -17,7 +17,9 @@ pub(crate) fn replay<B>(
     origin: Option<HeaderValue>,
 ) -> Response<ResponseBody<B>> {
     let AnswerBody::Kept(body) = answer.body else {
-        return reject::answer(&Refusal::NotKept(answer));
+        let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
+        let location = location.map(str::to_owned);
+        return reject::answer(&Refusal::NotKept { status: answer.status, location });
     };
     keep_fitting_cors(&mut answer.headers, origin);
     let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
