@@ -148,7 +148,8 @@ fn a_held_key_that_is_freed_runs_as_the_second_attempt() {
     let retry = charge(&gateway, "/charges").send();
     assert_eq!((retry.status, retry.header("idempotent-replayed")), (201, None));
     let attempts = ledger.of("/charges");
-    let attempts: Vec<_> = attempts.iter().map(|effect| effect.header("selfsame-attempt")).collect();
+    let attempts: Vec<_> =
+        attempts.iter().map(|effect| effect.header("selfsame-attempt")).collect();
     assert_eq!(attempts, [Some("1"), Some("2")]);
 
     let replay = charge(&gateway, "/charges").send();
@@ -167,8 +168,16 @@ fn a_held_key_that_is_completed_replays_the_operators_answer() {
 
     let body = r#"{"charge":"ch_by_hand","note":"ü"}"#;
     let completed = gateway.keys(&[
-        "complete", "/charges", "--status", "202", "--header", "Content-Type: application/json",
-        "--header", "X-Decided-By: a person", "--body", body,
+        "complete",
+        "/charges",
+        "--status",
+        "202",
+        "--header",
+        "Content-Type: application/json",
+        "--header",
+        "X-Decided-By: a person",
+        "--body",
+        body,
     ]);
     assert!(completed.status.success(), "{}", String::from_utf8_lossy(&completed.stderr));
 

@@ -81,7 +81,8 @@ fn what_clients_saw_before_a_kill_under_load_is_what_retries_get_after_it() {
         std::thread::scope(|threads| {
             for client in 0..CLIENTS {
                 let (asked, gateway) = (&asked, &gateway);
-                threads.spawn(move || ask_until_it_dies(gateway, &format!("{round}-{client}"), asked));
+                threads
+                    .spawn(move || ask_until_it_dies(gateway, &format!("{round}-{client}"), asked));
             }
             // The kill comes at a moment that nothing announces.
             std::thread::sleep(Duration::from_millis(100 + random.below(500)));

@@ -44,7 +44,7 @@ impl OnSmallDisk {
     }
 
     fn assert_whole(&self) {
-        assert_whole(&self.disk.from_outside().join("data"));
+        assert_whole(&self.disk.seen_from_outside().join("data"));
     }
 
     /// Runs `slow`, whose answer the full disk cannot take.
@@ -92,7 +92,10 @@ fn on_a_full_disk_claims_are_refused_and_replays_served_until_there_is_room() {
     small.disk.fill();
     for _ in 0..5 {
         let refused = charge(&gateway, "order-2").send();
-        assert_eq!((refused.status, refused.problem().as_deref()), (503, Some("store-unavailable")));
+        assert_eq!(
+            (refused.status, refused.problem().as_deref()),
+            (503, Some("store-unavailable"))
+        );
         assert_eq!(refused.header("retry-after"), Some("1"));
         assert_eq!(small.ledger.effects("order-2"), 0, "I9: nothing was sent");
         let retry = charge(&gateway, "order-1").send();

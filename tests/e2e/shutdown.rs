@@ -33,9 +33,8 @@ fn on_sigterm_running_work_ends_and_is_recorded_and_newcomers_are_refused() {
     let ledger = ledger_with(&gate);
     let gateway = Gateway::in_front_of(&ledger).start();
     let seen = Mutex::new(BTreeMap::new());
-    let mut running: Vec<_> = (0..RUNS)
-        .map(|n| BufReader::new(charge(&gateway, &format!("slow-{n}")).begin()))
-        .collect();
+    let mut running: Vec<_> =
+        (0..RUNS).map(|n| BufReader::new(charge(&gateway, &format!("slow-{n}")).begin())).collect();
     for number in 0..RUNS {
         ledger.wait_for(&format!("slow-{number}"), 1);
     }

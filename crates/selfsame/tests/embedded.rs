@@ -1,4 +1,5 @@
 //! What the embedded store promises beyond the laws of every store.
+#![cfg(feature = "embedded")]
 
 use std::fs;
 use std::future::ready;

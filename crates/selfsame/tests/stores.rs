@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, MemoryStore};
+use selfsame::stores::MemoryStore;
 use selfsame_core::FullStore;
 use selfsame_core::conformance::{Bench, SettableClock};
-use tempfile::TempDir;
 
 selfsame_core::conformance_laws! { mod memory: MemoryBench::default }
-selfsame_core::conformance_laws! { durable mod embedded: EmbeddedBench::new }
+#[cfg(feature = "embedded")]
+selfsame_core::conformance_laws! { durable mod embedded: in_a_folder::EmbeddedBench::new }
 
 #[derive(Default)]
 struct MemoryBench {
@@ -32,31 +32,39 @@ impl Bench for MemoryBench {
     }
 }
 
-struct EmbeddedBench {
-    clock: Arc<SettableClock>,
-    folder: TempDir,
-}
+#[cfg(feature = "embedded")]
+mod in_a_folder {
+    use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases};
+    use tempfile::TempDir;
 
-impl EmbeddedBench {
-    fn new() -> Self {
-        let folder = TempDir::new().expect("the system has a place for temporary folders");
-        Self { clock: Arc::default(), folder }
-    }
-}
+    use super::*;
 
-#[async_trait]
-impl Bench for EmbeddedBench {
-    async fn open(&self) -> Arc<dyn FullStore> {
-        let options = EmbeddedOptions::default().leases(Leases::Keep).clock(self.clock.clone());
-        let store = EmbeddedStore::open(self.folder.path(), options);
-        Arc::new(store.expect("the folder is the bench's own"))
+    pub(super) struct EmbeddedBench {
+        clock: Arc<SettableClock>,
+        folder: TempDir,
     }
 
-    fn is_durable(&self) -> bool {
-        true
+    impl EmbeddedBench {
+        pub(super) fn new() -> Self {
+            let folder = TempDir::new().expect("the system has a place for temporary folders");
+            Self { clock: Arc::default(), folder }
+        }
     }
 
-    async fn pass(&self, time: Duration) {
-        self.clock.pass(time);
+    #[async_trait]
+    impl Bench for EmbeddedBench {
+        async fn open(&self) -> Arc<dyn FullStore> {
+            let options = EmbeddedOptions::default().leases(Leases::Keep).clock(self.clock.clone());
+            let store = EmbeddedStore::open(self.folder.path(), options);
+            Arc::new(store.expect("the folder is the bench's own"))
+        }
+
+        fn is_durable(&self) -> bool {
+            true
+        }
+
+        async fn pass(&self, time: Duration) {
+            self.clock.pass(time);
+        }
     }
 }

@@ -110,11 +110,11 @@ impl History {
             i3_all_answers_are_the_same(operation, &events);
             i4_once_seen_an_answer_stays(operation, &events);
             i5_no_answer_crosses_tenants(operation, &events);
-            i10_unknown_only_when_it_is(operation, &events, bank.owes_an_answer(
-                ledger,
-                operation.tenant,
-                &operation.key,
-            ));
+            i10_unknown_only_when_it_is(
+                operation,
+                &events,
+                bank.owes_an_answer(ledger, operation.tenant, &operation.key),
+            );
         }
         i9_what_was_not_to_run_did_not(&events, ledger);
     }
@@ -178,10 +178,8 @@ fn i5_no_answer_crosses_tenants(operation: &Operation, events: &[&Event]) {
 /// A request that was refused, replayed or cut off is not one that reached the upstream.
 fn i9_what_was_not_to_run_did_not(events: &[Event], ledger: &Ledger) {
     let effects = ledger.all();
-    let ran: BTreeSet<u64> = effects
-        .iter()
-        .filter_map(|effect| effect.header("x-request")?.parse().ok())
-        .collect();
+    let ran: BTreeSet<u64> =
+        effects.iter().filter_map(|effect| effect.header("x-request")?.parse().ok()).collect();
     assert_eq!(ran.len(), effects.len(), "I9: no request was sent on twice");
     for event in events {
         let must_not_run = match &event.outcome {

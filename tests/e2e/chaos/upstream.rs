@@ -27,7 +27,9 @@ struct Books {
 impl Bank {
     pub(super) fn new(seed: u64) -> Self {
         let (turned_away, unanswered) = Default::default();
-        Self { books: Arc::new(Books { seed, running: AtomicUsize::new(0), turned_away, unanswered }) }
+        Self {
+            books: Arc::new(Books { seed, running: AtomicUsize::new(0), turned_away, unanswered }),
+        }
     }
 
     pub(super) fn behaviour(
@@ -61,7 +63,8 @@ impl Bank {
             }
             92..96 => {
                 note(&self.books.unanswered);
-                let _gone = client.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 99\r\n\r\nha");
+                let _gone =
+                    client.write_all(b"HTTP/1.1 201 Created\r\nContent-Length: 99\r\n\r\nha");
                 Then::Close
             }
             _ => reply(client, 201, &[], &receipt(effect)),

@@ -50,7 +50,7 @@ impl SmallDisk {
     }
 
     /// The disk's folder, as everybody else sees it.
-    pub(crate) fn from_outside(&self) -> PathBuf {
+    pub(crate) fn seen_from_outside(&self) -> PathBuf {
         let inside = self.folder.path().strip_prefix("/").expect("absolute");
         Path::new("/proc").join(self.keeper.id().to_string()).join("root").join(inside)
     }
@@ -70,7 +70,7 @@ impl SmallDisk {
     /// Leaves no room at all.
     pub(crate) fn fill(&self) {
         let mut filler = OpenOptions::new();
-        let filler = filler.create(true).append(true).open(self.from_outside().join(FILLER));
+        let filler = filler.create(true).append(true).open(self.seen_from_outside().join(FILLER));
         let mut filler = filler.expect("opened");
         for size in [64 * 1024, 4096, 1] {
             let block = vec![0; size];
@@ -85,7 +85,7 @@ impl SmallDisk {
 
     /// Makes room again.
     pub(crate) fn make_room(&self) {
-        fs::remove_file(self.from_outside().join(FILLER)).expect("it was full");
+        fs::remove_file(self.seen_from_outside().join(FILLER)).expect("it was full");
     }
 }
 

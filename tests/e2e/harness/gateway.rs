@@ -123,7 +123,13 @@ impl Gateway {
     /// In front of a host and port that perhaps cannot be found.
     pub(crate) fn before_host(upstream: &str) -> Setup {
         let folder = TempDir::new().expect("a temporary folder");
-        Setup { upstream: upstream.into(), settings: String::new(), store: None, spool: None, folder }
+        Setup {
+            upstream: upstream.into(),
+            settings: String::new(),
+            store: None,
+            spool: None,
+            folder,
+        }
     }
 
     pub(crate) fn post(&self, target: &str) -> Request {
@@ -154,7 +160,8 @@ impl Gateway {
     /// The value of a metric, named with its labels; 0 where it is not there.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.admin("GET", "/metrics").send().text();
-        let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+        let value =
+            text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
         value.unwrap_or_default()
     }
 
@@ -192,7 +199,8 @@ impl Gateway {
 
     /// Sends a signal, such as `STOP` or `CONT`.
     pub(crate) fn signal(&self, name: &str) {
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        let sent =
+            Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(sent.expect("kill runs").success());
     }
 

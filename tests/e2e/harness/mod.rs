@@ -7,9 +7,9 @@ mod gate;
 mod gateway;
 mod ledger;
 mod message;
+mod problem;
 mod random;
 mod records;
-mod problem;
 
 pub(crate) use client::{Answer, Request, read_up_to};
 pub(crate) use command::{Ended, run_to_end};

@@ -137,7 +137,8 @@ impl Health {
             Some(cause) => Err(Refusal::new(
                 StoreErrorKind::NotWritten,
                 format!(
-                    "the store stopped writing, because the disk failed ({cause}); mend it, then restart"
+                    "the store stopped writing, because the disk failed ({cause}); \
+                     mend it, then restart"
                 ),
             )),
         }
@@ -155,10 +156,16 @@ impl Health {
                 format!("nothing was written: {error}"),
             );
         }
-        if self.broken.set(error.to_string()).is_ok() {
-            tracing::error!(%error, "the disk failed; the store writes nothing more until a restart");
+        // SQLite has one sentence for all of these; its code says whether a write or a sync failed.
+        let code = error.sqlite_extended_error_code().unwrap_or_default();
+        let cause = format!("{error}, code {code} of SQLite");
+        if self.broken.set(cause.clone()).is_ok() {
+            tracing::error!(
+                cause,
+                "the disk failed; the store writes nothing more until a restart"
+            );
         }
-        Refusal::new(StoreErrorKind::MayHaveLanded, format!("the disk failed: {error}"))
+        Refusal::new(StoreErrorKind::MayHaveLanded, format!("the disk failed: {cause}"))
     }
 }
 
