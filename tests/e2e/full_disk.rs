@@ -189,3 +189,21 @@ fn an_answer_that_waits_for_the_store_is_not_overtaken_by_a_retry_under_resume()
     assert_eq!(retry.header("idempotent-replayed"), Some("true"), "{}", retry.status);
     assert_eq!(retry.body, answer.body, "I4: its client has seen it");
 }
+
+#[test]
+fn a_route_that_would_rather_run_than_wait_does_not_run_what_it_knows_to_be_done() {
+    let small = OnSmallDisk::new();
+    let settings = "[idempotency]\nlease = \"1s\"\non_store_error = \"bypass\"\n";
+    let gateway = small.start(small.setup(settings));
+    let answer = small.answer_on_a_full_disk(&gateway);
+
+    let unprotected = charge(&gateway, "order-1").send();
+    assert_eq!(unprotected.status, 201);
+    assert_eq!(unprotected.header("selfsame-protected"), Some("false"));
+    assert_eq!(charge(&gateway, "slow").send().problem().as_deref(), Some("store-unavailable"));
+    assert_eq!(small.ledger.effects("slow"), 1);
+
+    small.disk.make_room();
+    assert_eq!(replayed(&gateway, "slow").body, answer.body);
+    assert_eq!(small.ledger.effects("slow"), 1);
+}

@@ -21,6 +21,8 @@ fn a_refused_connection_leaves_the_key_free_and_the_retry_runs_as_the_first_atte
     for _ in 0..3 {
         request.send().refused("upstream-unreachable");
     }
+    let counted = r#"selfsame_requests_total{route="default",outcome="unreachable"}"#;
+    assert_eq!(gateway.metric(counted), 3.0);
     let other = gateway.post("/charges").key("early").json(r#"{"amount":11}"#).send();
     other.refused("key-reused");
 

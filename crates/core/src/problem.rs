@@ -104,7 +104,8 @@ impl Problem {
     /// Whether sending the same request again can help.
     pub fn is_retryable(self) -> bool {
         match self {
-            Self::InProgress
+            Self::BodyIncomplete
+            | Self::InProgress
             | Self::UpstreamUnreachable
             | Self::StoreUnavailable
             | Self::UpstreamTimeout => true,

@@ -142,8 +142,10 @@ impl Watch {
                     self.line.extend_from_slice(&bytes[..taken.min(room)]);
                     bytes = bytes.get(taken + 1..).unwrap_or_default();
                     if end.is_some() {
-                        let line = std::mem::take(&mut self.line);
+                        let mut line = std::mem::take(&mut self.line);
                         let next = self.after_line(line.trim_ascii());
+                        line.clear();
+                        self.line = line;
                         self.place = next.unwrap_or(Place::Lost);
                         next?;
                     }

@@ -77,6 +77,8 @@ pub enum Served {
     Bypassed,
     /// It was refused, because the store was down.
     StoreError,
+    /// Nothing could be sent on; its key is free.
+    Unreachable,
     /// It had no key, and none was needed.
     Passed,
 }
@@ -99,6 +101,7 @@ impl Served {
             Self::NotKept => "not_kept",
             Self::Bypassed => "bypassed",
             Self::StoreError => "store_error",
+            Self::Unreachable => "unreachable",
             Self::Passed => "passed",
         }
     }

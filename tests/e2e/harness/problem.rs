@@ -16,7 +16,7 @@ const REFUSALS: [(&str, u16, Option<bool>, bool); 14] = [
     ("response-not-kept", 409, Some(false), false),
     ("key-expired", 410, Some(false), false),
     ("body-too-large", 413, Some(false), false),
-    ("body-incomplete", 400, Some(false), false),
+    ("body-incomplete", 400, Some(true), false),
     ("upstream-unreachable", 502, Some(true), false),
     ("upstream-failed", 502, None, false),
     ("store-unavailable", 503, Some(true), true),

@@ -84,7 +84,10 @@ impl Recorder<'_> {
             Outcome::Transient if is_unauthorised(response.status()) => Release::Forget,
             Outcome::Transient => Release::Retry,
             Outcome::Unknown => self.unknown(),
-            Outcome::NeverRan => Release::NeverRan,
+            Outcome::NeverRan => {
+                response.extensions_mut().insert(Served::Unreachable);
+                Release::NeverRan
+            }
         };
         self.release(release).await;
         Delivery::of(response.map(ResponseBody::streamed))
