@@ -102,14 +102,17 @@ fn decide_one(gateway: &Gateway, bank: &Bank, ledger: &Ledger) {
 fn torment(mut gateway: Gateway, stage: &Stage, bank: &Bank, ledger: &Ledger) -> (Gateway, usize) {
     let mut kills_in_a_run = 0;
     let mut random = Random::seeded(stage.seed ^ CLIENTS);
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         for _ in 0..3 {
             // Faults come at moments that nothing announces.
             std::thread::sleep(Duration::from_millis(50 + random.below(300)));
             decide_one(&gateway, bank, ledger);
         }
+        if round % 2 == 0 {
+            eventually("a run that takes its time", || bank.is_busy().then_some(()));
+        }
         gateway.signal("KILL");
-        kills_in_a_run += usize::from(bank.is_running());
+        kills_in_a_run += usize::from(bank.is_busy());
         // Clients wait for the next gateway's address.
         let mut address = stage.gateway.write().expect("no panic holds it");
         let setup = gateway.kill();

@@ -17,7 +17,8 @@ pub(super) struct Bank {
 
 struct Books {
     seed: u64,
-    running: AtomicUsize,
+    /// How many effects take their time right now.
+    busy: AtomicUsize,
     /// The effects that were turned away and charged nobody.
     turned_away: Mutex<BTreeSet<usize>>,
     /// The effects whose answer the bank did not send as a whole.
@@ -27,27 +28,22 @@ struct Books {
 impl Bank {
     pub(super) fn new(seed: u64) -> Self {
         let (turned_away, unanswered) = Default::default();
-        Self {
-            books: Arc::new(Books { seed, running: AtomicUsize::new(0), turned_away, unanswered }),
-        }
+        Self { books: Arc::new(Books { seed, busy: AtomicUsize::new(0), turned_away, unanswered }) }
     }
 
     pub(super) fn behaviour(
         self,
     ) -> impl Fn(&Effect, &mut TcpStream) -> Then + Send + Sync + 'static {
-        move |effect, client| {
-            self.books.running.fetch_add(1, Ordering::Relaxed);
-            let then = self.serve(effect, client);
-            self.books.running.fetch_sub(1, Ordering::Relaxed);
-            then
-        }
+        move |effect, client| self.serve(effect, client)
     }
 
     fn serve(&self, effect: &Effect, client: &mut TcpStream) -> Then {
         let mut random = Random::seeded(self.books.seed ^ effect.number as u64);
         let fate = random.below(100);
         if fate < 25 {
-            std::thread::sleep(Duration::from_millis(random.below(100)));
+            self.books.busy.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(50 + random.below(100)));
+            self.books.busy.fetch_sub(1, Ordering::Relaxed);
         }
         let note = |set: &Mutex<BTreeSet<usize>>| {
             set.lock().expect("no panic holds it").insert(effect.number);
@@ -71,9 +67,9 @@ impl Bank {
         }
     }
 
-    /// Whether it is at work right now.
-    pub(super) fn is_running(&self) -> bool {
-        self.books.running.load(Ordering::Relaxed) > 0
+    /// Whether it is in the middle of something that takes its time.
+    pub(super) fn is_busy(&self) -> bool {
+        self.books.busy.load(Ordering::Relaxed) > 0
     }
 
     /// The receipt of what was charged for an order, if it was.
