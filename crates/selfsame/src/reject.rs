@@ -71,7 +71,7 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
         Refusal::MissingKey { header } => (
             Problem::MissingKey,
             Served::MissingKey,
-            format!("send a {header} header with a value that is new for each operation and the same for each retry of it"),
+            format!("send the header {header} with a value that is new for each operation and the same for each retry of it"),
         ),
         Refusal::InvalidKey(invalid) => (Problem::InvalidKey, Served::InvalidKey, invalid.to_string()),
         Refusal::TwoKeys => (

@@ -1,7 +1,7 @@
 //! Step 5: the work runs, its lease kept alive beside it.
 
 use std::any::Any;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -106,10 +106,6 @@ where
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
-    match poll_fn(|cx| inner.poll_ready(cx)).await {
-        Ok(()) => {}
-        Err(error) => return Delivery::error(error),
-    }
     match inner.call(request).await {
         Ok(response) => {
             let mut response = response.map(ResponseBody::streamed);

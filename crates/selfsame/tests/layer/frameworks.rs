@@ -1,6 +1,7 @@
 //! The layer in an axum router, and around a plain hyper service, over real sockets.
 
 use std::convert::Infallible;
+use std::future::IntoFuture;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -25,13 +26,16 @@ async fn idempotency() -> Idempotency {
     Idempotency::open(Arc::new(MemoryStore::new())).await.expect("a store in memory opens")
 }
 
-async fn send(to: SocketAddr, body: &'static str) -> (u16, bool, Bytes) {
-    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
-    let request = Request::post(format!("http://{to}/charges"))
+fn request(to: SocketAddr, body: &'static str) -> Request<Full<Bytes>> {
+    Request::post(format!("http://{to}/charges"))
         .header("idempotency-key", "k")
         .body(Full::from(body))
-        .expect("a request");
-    let response = client.request(request).await.expect("an answer");
+        .expect("a request")
+}
+
+async fn send(to: SocketAddr, body: &'static str) -> (u16, bool, Bytes) {
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let response = client.request(request(to, body)).await.expect("an answer");
     let replayed = response.headers().contains_key("idempotent-replayed");
     let status = response.status().as_u16();
     (status, replayed, response.into_body().collect().await.expect("a body").to_bytes())
@@ -46,6 +50,13 @@ async fn check(address: SocketAddr, runs: &Runs) {
     assert_eq!(runs.count(), 1);
 }
 
+/// An axum service, for as long as the set lives.
+async fn serve(router: Router) -> (SocketAddr, JoinSet<std::io::Result<()>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    (address, JoinSet::from_iter([axum::serve(listener, router).into_future()]))
+}
+
 #[tokio::test]
 async fn it_works_in_axum() {
     let runs = Runs::default();
@@ -54,14 +65,33 @@ async fn it_works_in_axum() {
         counted.begin();
         async move { format!("charged {body}, attempt {}", run.attempt()) }
     };
-    let router = Router::new()
-        .route("/charges", post(charge))
-        .layer(idempotency().await.layer(Policy::new()));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("bound");
-    let mut serving = JoinSet::new();
-    serving.spawn(async move { axum::serve(listener, router).await });
+    let layer = idempotency().await.layer(Policy::new());
+    let (address, _serving) =
+        serve(Router::new().route("/charges", post(charge)).layer(layer)).await;
     check(address, &runs).await;
+}
+
+#[tokio::test]
+async fn a_handler_that_panics_leaks_no_claim_and_the_service_serves_on() {
+    let runs = Runs::default();
+    let counted = runs.clone();
+    let charge = move |run: axum::Extension<Run>| {
+        let first = counted.begin() == 1;
+        async move {
+            assert!(!first, "the first run panics");
+            format!("charged in attempt {}", run.attempt())
+        }
+    };
+    let layer = idempotency().await.layer(Policy::new());
+    let (address, _serving) =
+        serve(Router::new().route("/charges", post(charge)).layer(layer)).await;
+
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    assert!(client.request(request(address, "ten")).await.is_err(), "its connection is cut");
+    let retry = send(address, "ten").await;
+    assert_eq!((retry.0, &retry.2[..]), (200, &b"charged in attempt 2"[..]));
+    assert!(send(address, "ten").await.1, "and the answer is kept");
+    assert_eq!(runs.count(), 2);
 }
 
 #[tokio::test]
