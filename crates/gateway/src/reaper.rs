@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{counter, gauge};
-use selfsame_core::{Count, FullStore};
+use selfsame_core::{Count, FullStore, StoreError};
 use tokio_util::sync::CancellationToken;
 
 /// How many records one step looks at.
@@ -17,24 +17,17 @@ const WALK_PAUSE: Duration = Duration::from_secs(30);
 /// Walks through the store again and again until `stop`.
 pub(crate) async fn run(store: Arc<dyn FullStore>, stop: CancellationToken) {
     while !stop.is_cancelled() {
-        let pause = match walk(&*store, &stop).await {
-            Ok(()) => WALK_PAUSE,
-            Err(error) => {
-                tracing::warn!(%error, "the reaper could not clean");
-                WALK_PAUSE
-            }
-        };
+        if let Err(error) = walk(&*store, &stop).await {
+            tracing::warn!(%error, "the reaper could not clean");
+        }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(WALK_PAUSE) => {}
             () = stop.cancelled() => {}
         }
     }
 }
 
-async fn walk(
-    store: &dyn FullStore,
-    stop: &CancellationToken,
-) -> Result<(), selfsame_core::StoreError> {
+async fn walk(store: &dyn FullStore, stop: &CancellationToken) -> Result<(), StoreError> {
     let (mut removed, mut held) = (0, 0);
     while !stop.is_cancelled() {
         let swept = store.sweep(STEP).await?;

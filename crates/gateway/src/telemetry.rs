@@ -13,6 +13,13 @@ use crate::background;
 const LOG_VARIABLE: &str = "SELFSAME_LOG";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
+/// The counters that have no labels.
+const COUNTERS: [&str; 4] = [
+    "selfsame_fenced_writes_total",
+    "selfsame_leases_expired_total",
+    "selfsame_reaped_total",
+    "selfsame_damaged_records_total",
+];
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Logs as JSON, one object a line; as plain text where a person watches.
@@ -40,10 +47,7 @@ pub(crate) fn metrics() -> Result<PrometheusHandle> {
         }
     });
     // Shown from the start, so that an alert on them can tell zero from absent.
-    for name in ["selfsame_fenced_writes_total", "selfsame_leases_expired_total"] {
-        metrics::counter!(name).increment(0);
-    }
-    for name in ["selfsame_reaped_total", "selfsame_damaged_records_total"] {
+    for name in COUNTERS {
         metrics::counter!(name).increment(0);
     }
     metrics::gauge!("selfsame_in_flight").set(0.0);

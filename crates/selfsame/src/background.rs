@@ -21,7 +21,6 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 }
 
 /// Where keys are handed in whose work provably never began.
-#[derive(Clone)]
 pub(crate) struct GiveBack {
     queue: mpsc::Sender<Unrun>,
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use selfsame_core::{FullStore, Releaser, Secret, Store, StoreError};
+use selfsame_core::{FullStore, Secret, Store, StoreError};
 use tokio_util::task::TaskTracker;
 
 use crate::background::{self, GiveBack};
@@ -25,7 +25,7 @@ pub struct Idempotency {
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) secret: Secret,
-    pub(crate) give_back: GiveBack,
+    pub(crate) give_back: Arc<GiveBack>,
     pub(crate) landing: Arc<Landing>,
     work: TaskTracker,
 }
@@ -42,7 +42,7 @@ impl Idempotency {
     pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
         let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let engine = Engine {
-            give_back: background::releaser(store.clone()),
+            give_back: Arc::new(background::releaser(store.clone())),
             landing: Arc::new(Landing::new(store.clone(), spool)),
             work: TaskTracker::new(),
             store,
@@ -80,9 +80,5 @@ impl Engine {
     /// Runs `work` on a task of its own: it ends even if whoever asked for it goes away.
     pub(crate) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.work.spawn(work);
-    }
-
-    pub(crate) fn releaser(&self) -> Arc<dyn Releaser> {
-        Arc::new(self.give_back.clone())
     }
 }

@@ -26,6 +26,6 @@ enum Action {
 pub(crate) fn run(args: Args) -> Result<()> {
     let Action::Check { file } = args.action;
     let config = Config::load(Some(&file), &Overrides::default())?;
-    println!("{} is right: {} routes before the defaults", file.display(), config.routes.len());
+    println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
     Ok(())
 }

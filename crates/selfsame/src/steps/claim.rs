@@ -26,7 +26,7 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
             if grant.took_over {
                 telemetry::lease_expired();
             }
-            Settled::Run(Claim::new(grant, engine.store.clone(), engine.releaser()))
+            Settled::Run(Claim::new(grant, engine.store.clone(), engine.give_back.clone()))
         }
         Ok(Claimed::Replay(answer)) => Settled::Replay(answer),
         Ok(Claimed::Busy { .. }) => Settled::Refused(Refusal::Busy),
