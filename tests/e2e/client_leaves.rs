@@ -36,6 +36,22 @@ fn a_body_cut_between_two_chunks_ran_nothing() {
 }
 
 #[test]
+fn work_goes_on_when_its_client_hangs_up_right_behind_its_body() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let keys: Vec<String> = (0..100).map(|number| format!("hasty-{number}")).collect();
+
+    for key in &keys {
+        drop(gateway.post("/charges").key(key).json(r#"{"amount":10}"#).begin());
+    }
+
+    for key in &keys {
+        ledger.wait_for(key, 1);
+    }
+    assert_eq!(ledger.all().len(), keys.len());
+}
+
+#[test]
 fn work_goes_on_when_its_client_hangs_up_and_the_retry_replays() {
     let ledger = Ledger::start();
     let gate = Gate::shut();

@@ -76,6 +76,8 @@ fn connection(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIMEOUT)
+        // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
+        .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
     let connection = graceful.watch(connection);
     background::spawn(async move {
