@@ -33,3 +33,4 @@ mod streams;
 mod takeover;
 mod tenants;
 mod unreachable;
+mod waiting;

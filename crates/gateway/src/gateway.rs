@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use selfsame::Idempotency;
 use selfsame_core::FullStore;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
@@ -15,6 +15,10 @@ use crate::installation::{self, NewIdentity};
 use crate::routes::Routes;
 use crate::upstream::Upstream;
 use crate::{background, reaper, server, telemetry};
+
+/// How many connections may wait to be accepted. One more is dropped, and its client tries again
+/// only after a second.
+const BACKLOG: u32 = 4096;
 
 /// A gateway that is bound and ready to serve.
 pub(crate) struct Gateway {
@@ -35,8 +39,8 @@ impl Gateway {
         new_identity: NewIdentity,
         stop: CancellationToken,
     ) -> Result<Self> {
-        let listener = bind(config.listen, "--listen").await?;
-        let admin_listener = bind(config.admin.listen, "--admin").await?;
+        let listener = bind(config.listen, "--listen")?;
+        let admin_listener = bind(config.admin.listen, "--admin")?;
         let metrics = telemetry::metrics()?;
         let store = installation::open_store(&config).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
@@ -89,8 +93,18 @@ impl Gateway {
     }
 }
 
-async fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
+fn bind(address: SocketAddr, flag: &str) -> Result<TcpListener> {
+    listen(address)
         .with_context(|| format!("cannot listen on {address}; choose another address with {flag}"))
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A restart does not wait for the last connections to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }

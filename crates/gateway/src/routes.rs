@@ -70,6 +70,8 @@ fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy
         .fingerprint_headers(settings.fingerprint_headers.clone())
         .recover(settings.recover)
         .server_errors(settings.server_errors)
+        .on_conflict(settings.on_conflict)
+        .wait_max(settings.wait_max)
         .retention(settings.retention)
         .lease(settings.lease)
         .response_timeout(settings.response_timeout)

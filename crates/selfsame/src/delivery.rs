@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, Pumped, ResponseBody};
+use crate::outcome::Served;
+use crate::prefer::{self, PREFERENCE_APPLIED};
 use crate::reject::{self, Refusal};
 
 /// How many frames of a large answer may wait for a slow client.
@@ -58,6 +60,19 @@ impl<R, E> Delivery<R, E> {
         let response = Response::from_parts(parts, ResponseBody::pumped(frames));
         let pump = Pump { client, begun, rest, deadline };
         Self { reply: Reply::Response(response), pump: Some(pump) }
+    }
+
+    /// The same, to a request that `waited` for another's run, as its client `preferred` or not.
+    pub(crate) fn after(mut self, waited: Option<Duration>, preferred: Option<Duration>) -> Self {
+        if let (Reply::Response(response), Some(waited)) = (&mut self.reply, waited) {
+            if response.extensions().get() == Some(&Served::Replayed) {
+                response.extensions_mut().insert(Served::Waited);
+            }
+            if preferred.is_some() {
+                response.headers_mut().insert(PREFERENCE_APPLIED, prefer::applied(waited));
+            }
+        }
+        self
     }
 
     /// Hands the reply over, and sees a large answer to its end.

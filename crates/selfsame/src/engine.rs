@@ -12,6 +12,7 @@ use crate::layer::IdempotencyLayer;
 use crate::policy::Policy;
 use crate::spool::Spool;
 use crate::stores::Metered;
+use crate::wait::Waiters;
 
 /// The name under which a store keeps the installation's secret.
 const SECRET: &str = "secret";
@@ -27,6 +28,7 @@ pub(crate) struct Engine {
     pub(crate) secret: Secret,
     pub(crate) give_back: Arc<GiveBack>,
     pub(crate) landing: Arc<Landing>,
+    pub(crate) waiters: Waiters,
     work: TaskTracker,
 }
 
@@ -44,6 +46,7 @@ impl Idempotency {
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),
             landing: Arc::new(Landing::new(store.clone(), spool)),
+            waiters: Waiters::default(),
             work: TaskTracker::new(),
             store,
             secret,

@@ -29,6 +29,7 @@ mod landing;
 mod layer;
 mod outcome;
 mod policy;
+mod prefer;
 mod reject;
 mod run;
 mod service;
@@ -38,12 +39,13 @@ pub mod stores;
 mod telemetry;
 pub mod tenant;
 mod timing;
+mod wait;
 
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;
 pub use outcome::{Outcome, Served};
-pub use policy::{KeyMode, OnStoreError, Policy, ScopeKind, ServerErrors, Work};
+pub use policy::{KeyMode, OnConflict, OnStoreError, Policy, ScopeKind, ServerErrors, Work};
 pub use reject::problem_response;
 pub use run::{Run, SaveError};
 pub use selfsame_core::{

@@ -55,6 +55,8 @@ pub enum Served {
     Resumed,
     /// It got the recorded answer.
     Replayed,
+    /// It waited for another request's run, and got that one's answer.
+    Waited,
     /// Another request with its key runs.
     InProgress,
     /// Its key stands for another request.
@@ -90,6 +92,7 @@ impl Served {
             Self::Executed => "executed",
             Self::Resumed => "resumed",
             Self::Replayed => "replayed",
+            Self::Waited => "waited",
             Self::InProgress => "in_progress",
             Self::KeyReused => "key_reused",
             Self::MissingKey => "missing_key",

@@ -51,6 +51,15 @@ pub enum OnStoreError {
     Bypass,
 }
 
+/// What becomes of a request whose key is being run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnConflict {
+    /// It is refused, unless its client asks to wait (`Prefer: wait=N`).
+    Reject,
+    /// It waits for that run's end.
+    Wait,
+}
+
 /// Where the work is done, which tells whether it can outlive the call to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
@@ -76,6 +85,8 @@ pub struct Policy {
     pub(crate) fingerprint_headers: Vec<HeaderName>,
     pub(crate) recover: Recover,
     pub(crate) server_errors: ServerErrors,
+    pub(crate) on_conflict: OnConflict,
+    pub(crate) wait_max: Duration,
     pub(crate) retention: Duration,
     pub(crate) lease: Duration,
     pub(crate) response_timeout: Duration,
@@ -103,6 +114,8 @@ impl Default for Policy {
             fingerprint_headers: Vec::new(),
             recover: Recover::Resume,
             server_errors: ServerErrors::Retry,
+            on_conflict: OnConflict::Reject,
+            wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
             lease: Duration::from_secs(30),
             response_timeout: Duration::from_secs(60),
@@ -150,6 +163,10 @@ settings! {
     recover: Recover;
     /// What a 5xx of the handler's own leads to: another run, unless set.
     server_errors: ServerErrors;
+    /// What becomes of a request whose key is being run: refused, unless set.
+    on_conflict: OnConflict;
+    /// How long a request may wait for the run of its key: 10 seconds unless set.
+    wait_max: Duration;
     /// How long a key lives from its first use: 24 hours unless set.
     retention: Duration;
     /// How long a claim lives without renewal: 30 seconds unless set.

@@ -16,7 +16,7 @@ use crate::delivery::{Delivery, await_reply};
 use crate::engine::Engine;
 use crate::outcome::Served;
 use crate::policy::Policy;
-use crate::reject;
+use crate::reject::{self, Refusal};
 use crate::steps::{self, Parsed, Settled};
 use crate::telemetry;
 use crate::timing::{RanFor, Stopwatch};
@@ -66,21 +66,26 @@ impl<S> IdempotencyService<S> {
         let (reply, answer) = oneshot::channel();
         let response_timeout = policy.response_timeout;
         engine.clone().detach(async move {
-            let delivery = match steps::claim(&engine, &asked.ask, &policy).await {
+            let turn = steps::take_turn(&engine, &asked.ask, asked.preferred_wait, &policy).await;
+            let delivery = match turn.settled {
                 Settled::Run(claim) => {
                     let claim = Arc::new(claim.start());
                     let deadline = tokio::time::Instant::now() + policy.run_timeout;
-                    steps::heartbeat(&claim, async {
+                    // Boxed, so that those who wait for their turn do not hold room for a run.
+                    let recorded = Box::pin(steps::heartbeat(&claim, async {
                         let ran = steps::run(inner, asked.request, &claim, deadline).await;
                         steps::record(ran, &claim, &engine, &policy, deadline).await
-                    })
-                    .await
+                    }));
+                    let delivery = recorded.await;
+                    engine.waiters.wake(&asked.ask.id);
+                    delivery
                 }
                 Settled::Replay(answer) => Delivery::of(steps::replay(answer, asked.origin)),
+                Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy)),
                 Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal)),
                 Settled::Bypass => steps::bypass(&mut inner, asked.request).await,
             };
-            delivery.deliver(reply).await;
+            delivery.after(turn.waited, asked.preferred_wait).deliver(reply).await;
         });
         await_reply(response_timeout, answer).await
     }

@@ -165,6 +165,15 @@ impl Gateway {
         value.unwrap_or_default()
     }
 
+    /// How much memory the process holds.
+    pub(crate) fn resident_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
+        let status = status.expect("the process lives");
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = resident.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        resident.expect("the system tells how much memory is held")
+    }
+
     /// What was logged so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("no panic holds it").join("\n")

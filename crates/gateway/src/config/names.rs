@@ -27,7 +27,7 @@ pub(super) const IDEMPOTENCY: Vocabulary =
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match"], &PER_ROUTE] };
 
-const PER_ROUTE: [&str; 21] = [
+const PER_ROUTE: [&str; 23] = [
     "key",
     "key_headers",
     "strict",
@@ -39,6 +39,8 @@ const PER_ROUTE: [&str; 21] = [
     "recover",
     "upstream_idempotent",
     "server_errors",
+    "on_conflict",
+    "wait_max",
     "retention",
     "allow_short_retention",
     "lease",
@@ -52,11 +54,9 @@ const PER_ROUTE: [&str; 21] = [
 ];
 
 /// Names of the contract that are still to come.
-const LATER: [&str; 15] = [
+const LATER: [&str; 13] = [
     "profile",
     "mode",
-    "wait_max",
-    "on_conflict",
     "remember",
     "replay_status",
     "ignore",

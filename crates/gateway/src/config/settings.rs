@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use selfsame::{KeyMode, OnStoreError, ScopeKind, ServerErrors};
+use selfsame::{KeyMode, OnConflict, OnStoreError, ScopeKind, ServerErrors};
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
 use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
 use super::words::{
-    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_STORE_ERROR, RECOVER, SCOPE,
+    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, RECOVER, SCOPE,
     SERVER_ERRORS, TENANT,
 };
 
@@ -40,6 +40,10 @@ pub struct RouteSettings {
     pub recover: Recover,
     /// `server_errors`: what a 5xx of the handler's own leads to.
     pub server_errors: ServerErrors,
+    /// `on_conflict`: what becomes of a request whose key is being run.
+    pub on_conflict: OnConflict,
+    /// `wait_max`: how long a request may wait for that run.
+    pub wait_max: Duration,
     /// `retention`: how long a key lives from its first use.
     pub retention: Duration,
     /// `lease`: how long a claim lives without renewal.
@@ -86,6 +90,8 @@ impl Default for RouteSettings {
             fingerprint_headers: Vec::new(),
             recover: Recover::Auto,
             server_errors: ServerErrors::Retry,
+            on_conflict: OnConflict::Reject,
+            wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
             lease: Duration::from_secs(30),
             response_timeout: Duration::from_secs(60),
@@ -124,6 +130,8 @@ impl Draft {
         section.set("recover", &RECOVER, &mut to.recover);
         section.set("upstream_idempotent", &SWITCH, &mut draft.upstream_idempotent);
         section.set("server_errors", &SERVER_ERRORS, &mut to.server_errors);
+        section.set("on_conflict", &ON_CONFLICT, &mut to.on_conflict);
+        section.set("wait_max", &DURATION, &mut to.wait_max);
         section.set("retention", &DURATION, &mut to.retention);
         section.set("allow_short_retention", &SWITCH, &mut draft.allow_short_retention);
         section.set("lease", &LEASE, &mut to.lease);

@@ -1,7 +1,7 @@
 //! The words that settings of a route are written in.
 
 use http::{HeaderName, Method};
-use selfsame::{KeyMode, OnStoreError, ScopeKind, ServerErrors};
+use selfsame::{KeyMode, OnConflict, OnStoreError, ScopeKind, ServerErrors};
 use selfsame_core::{FingerprintForm, Recover};
 use toml::de::DeValue;
 
@@ -56,6 +56,11 @@ pub(super) const SERVER_ERRORS: Kind<ServerErrors> = Kind {
         ];
         choice(value, &choices)
     },
+};
+
+pub(super) const ON_CONFLICT: Kind<OnConflict> = Kind {
+    expected: r#""reject" or "wait""#,
+    read: |value| choice(value, &[("reject", OnConflict::Reject), ("wait", OnConflict::Wait)]),
 };
 
 pub(super) const ON_STORE_ERROR: Kind<OnStoreError> = Kind {

@@ -1,5 +1,7 @@
 //! Step 4: exactly one of many rivals runs.
 
+use std::time::Duration;
+
 use selfsame_core::{Answer, Ask, Claim, Claimed, StoreError, StoreErrorKind, Unstarted};
 
 use crate::engine::Engine;
@@ -10,6 +12,10 @@ use crate::telemetry;
 pub(crate) enum Settled {
     Run(Claim<Unstarted>),
     Replay(Answer),
+    /// Somebody runs, and lives this long unless the claim is renewed.
+    Busy {
+        lease_left: Duration,
+    },
     Refused(Refusal),
     /// The store is down, and the route would rather run than wait.
     Bypass,
@@ -29,7 +35,7 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
             Settled::Run(Claim::new(grant, engine.store.clone(), engine.give_back.clone()))
         }
         Ok(Claimed::Replay(answer)) => Settled::Replay(answer),
-        Ok(Claimed::Busy { .. }) => Settled::Refused(Refusal::Busy),
+        Ok(Claimed::Busy { lease_left }) => Settled::Busy { lease_left },
         Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused),
         Ok(Claimed::Held { newly }) => {
             if newly {
@@ -83,6 +89,7 @@ impl Settled {
         match self {
             Self::Run(_) => "run",
             Self::Replay(_) => "replay",
+            Self::Busy { .. } => "busy",
             Self::Refused(_) => "refuse",
             Self::Bypass => "bypass",
         }

@@ -1,5 +1,7 @@
 //! Step 3: the whole body is read, and which request the key stands for is known.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
@@ -11,6 +13,7 @@ use selfsame_core::{Ask, AttemptId, Fingerprint, RequestFacts, Secret};
 use super::{Identity, Keyed};
 use crate::body::{BoxError, RequestBody};
 use crate::policy::Policy;
+use crate::prefer;
 use crate::reject::Refusal;
 
 /// A request that is ready to be claimed and run.
@@ -18,6 +21,8 @@ pub(crate) struct Asked<B> {
     pub(crate) ask: Ask,
     pub(crate) request: Request<RequestBody<B>>,
     pub(crate) origin: Option<HeaderValue>,
+    /// How long the client would rather wait than be refused.
+    pub(crate) preferred_wait: Option<Duration>,
 }
 
 pub(crate) async fn fingerprint<B>(
@@ -45,8 +50,9 @@ where
         label: identity.label,
     };
     let origin = parts.headers.get(ORIGIN).cloned();
-    let whole = RequestBody::whole(data, trailers);
-    Ok(Asked { ask, request: Request::from_parts(parts, whole), origin })
+    let preferred_wait = prefer::wait(&parts.headers);
+    let request = Request::from_parts(parts, RequestBody::whole(data, trailers));
+    Ok(Asked { ask, request, origin, preferred_wait })
 }
 
 async fn read<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<(Bytes, HeaderMap), Refusal>

@@ -8,6 +8,7 @@ mod record;
 mod replay;
 mod run;
 mod scope;
+mod turn;
 
 pub(crate) use claim::{Settled, claim};
 pub(crate) use fingerprint::fingerprint;
@@ -16,3 +17,4 @@ pub(crate) use record::record;
 pub(crate) use replay::replay;
 pub(crate) use run::{bypass, heartbeat, pass, run};
 pub(crate) use scope::{Identity, scope};
+pub(crate) use turn::take_turn;

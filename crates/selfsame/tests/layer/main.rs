@@ -6,3 +6,4 @@ mod frameworks;
 mod runs;
 mod store_faults;
 mod support;
+mod waiting;

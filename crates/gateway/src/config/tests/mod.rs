@@ -4,7 +4,7 @@ mod complaints;
 
 use std::path::Path;
 
-use selfsame::{KeyMode, OnStoreError, ScopeKind, ServerErrors};
+use selfsame::{KeyMode, OnConflict, OnStoreError, ScopeKind, ServerErrors};
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
@@ -82,6 +82,8 @@ fn the_defaults_are_those_of_the_contract() {
     assert!(settings.fingerprint_headers.is_empty());
     assert_eq!(settings.recover, Recover::Auto);
     assert_eq!(settings.server_errors, ServerErrors::Retry);
+    assert_eq!(settings.on_conflict, OnConflict::Reject);
+    assert_eq!(settings.wait_max, Duration::from_secs(10));
     assert_eq!(settings.retention, Duration::from_secs(24 * 60 * 60));
     assert_eq!(settings.lease, Duration::from_secs(30));
     assert_eq!(settings.response_timeout, Duration::from_secs(60));
@@ -142,6 +144,8 @@ fn every_setting_can_be_written() {
         recover = "resume"
         upstream_idempotent = true
         server_errors = "keep"
+        on_conflict = "wait"
+        wait_max = "4s"
         retention = "1m"
         allow_short_retention = true
         lease = "1s"
@@ -167,6 +171,8 @@ fn every_setting_can_be_written() {
         fingerprint_headers: vec!["stripe-account".parse().expect("a name")],
         recover: Recover::Resume,
         server_errors: ServerErrors::Keep,
+        on_conflict: OnConflict::Wait,
+        wait_max: seconds(4),
         retention: seconds(60),
         lease: seconds(1),
         response_timeout: seconds(2),

@@ -1,0 +1,56 @@
+//! Step 4, where somebody else runs: waiting for that run's end, and claiming again.
+
+use std::time::Duration;
+
+use selfsame_core::Ask;
+use tokio::time::Instant;
+
+use super::{Settled, claim};
+use crate::engine::Engine;
+use crate::policy::{OnConflict, Policy};
+
+/// How a claim was settled.
+pub(crate) struct Turn {
+    pub(crate) settled: Settled,
+    /// How long the request was ready to wait, where it did.
+    pub(crate) waited: Option<Duration>,
+}
+
+/// Claims; and while somebody else runs, waits for as long as client and route allow.
+pub(crate) async fn take_turn(
+    engine: &Engine,
+    ask: &Ask,
+    preferred: Option<Duration>,
+    policy: &Policy,
+) -> Turn {
+    let patience = match (preferred, policy.on_conflict) {
+        (Some(preferred), _) => preferred.min(policy.wait_max),
+        (None, OnConflict::Wait) => policy.wait_max,
+        (None, OnConflict::Reject) => Duration::ZERO,
+    };
+    let first = claim(engine, ask, policy).await;
+    let wishes_to_wait = matches!(first, Settled::Busy { .. }) && !patience.is_zero();
+    let place = if wishes_to_wait { engine.waiters.join(ask.id) } else { None };
+    let Some(place) = place else {
+        return Turn { settled: first, waited: None };
+    };
+    let deadline = Instant::now() + patience;
+    loop {
+        let look = async {
+            match claim(engine, ask, policy).await {
+                // A lease that nobody renews ends without anyone being told.
+                Settled::Busy { lease_left } => Err(lease_left),
+                settled => Ok(settled),
+            }
+        };
+        let found = place.look_then_wait(look, deadline).await;
+        if found.is_none() && Instant::now() < deadline {
+            continue;
+        }
+        let settled = match found {
+            Some(settled) => settled,
+            None => claim(engine, ask, policy).await,
+        };
+        return Turn { settled, waited: Some(patience) };
+    }
+}
