@@ -82,6 +82,18 @@ impl Fingerprint {
         }
     }
 
+    /// The fingerprint of a call of `function` with this `input`, which is JSON.
+    pub fn of_call(function: &str, input: &[u8], secret: Option<&Secret>) -> Self {
+        let mut digester = Digester::new(secret, "fingerprint/1/call");
+        digester.field(function.as_bytes());
+        digester.field(canonical(input).as_deref().unwrap_or(input));
+        Self {
+            version: Self::VERSION,
+            secret_id: secret.map_or(0, Secret::id),
+            digest: digester.finish(),
+        }
+    }
+
     /// The bytes a store keeps.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
@@ -201,6 +213,15 @@ mod tests {
             assert!(!seen.contains(&next), "{facts:?}");
             seen.push(next);
         }
+    }
+
+    #[test]
+    fn a_call_is_its_function_and_its_input() {
+        let call = |function, input: &str| Fingerprint::of_call(function, input.as_bytes(), None);
+        let mail = call("send_mail", r#"{"to":"a","order":1}"#);
+        assert_eq!(mail, call("send_mail", r#"{"order":1,"to":"a"}"#));
+        assert_ne!(mail, call("send_mail", r#"{"to":"a","order":2}"#));
+        assert_ne!(mail, call("send_text", r#"{"to":"a","order":1}"#));
     }
 
     #[test]

@@ -86,6 +86,11 @@ pub enum Scope {
         /// The route as written in the configuration.
         route: String,
     },
+    /// A key space for each function of the tenant.
+    Function {
+        /// What the function is called.
+        name: String,
+    },
 }
 
 /// The identity of a record: a keyed hash of tenant, scope and key. All that a store sees.
@@ -106,6 +111,9 @@ impl RecordId {
                 "record/endpoint",
                 &[&tenant.0, method.as_str().as_bytes(), route.as_bytes(), key],
             ),
+            Scope::Function { name } => {
+                secret.tag("record/function", &[&tenant.0, name.as_bytes(), key])
+            }
         })
     }
 
@@ -173,6 +181,8 @@ mod tests {
         assert_ne!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/b"), "k"));
         assert_ne!(id(&tenant, &scope("/a"), "k"), id(&tenant, &Scope::Tenant, "k"));
         assert_eq!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/a"), "k"));
+        let function = |name: &str| Scope::Function { name: name.into() };
+        assert_ne!(id(&tenant, &function("a"), "k"), id(&tenant, &function("b"), "k"));
     }
 
     #[test]

@@ -3,12 +3,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use selfsame_core::{FullStore, Secret, Store, StoreError};
+use selfsame_core::{FullStore, Key, Secret, Store, StoreError};
 use tokio_util::task::TaskTracker;
 
 use crate::background::{self, GiveBack};
 use crate::landing::Landing;
 use crate::layer::IdempotencyLayer;
+use crate::once::Once;
 use crate::policy::Policy;
 use crate::spool::Spool;
 use crate::stores::Metered;
@@ -63,6 +64,11 @@ impl Idempotency {
     /// A layer for routes with this policy.
     pub fn layer(&self, policy: Policy) -> IdempotencyLayer {
         IdempotencyLayer::new(self.engine.clone(), policy)
+    }
+
+    /// A call of `function` under `key`, to be made once.
+    pub fn once(&self, function: &str, key: Key) -> Once {
+        Once::new(self.engine.clone(), function, key)
     }
 
     /// Records what an earlier process answered and could not record. To be done before the

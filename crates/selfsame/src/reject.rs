@@ -49,6 +49,11 @@ pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
     response
 }
 
+/// What became of a request that is refused so.
+pub(crate) fn served(refusal: &Refusal) -> Served {
+    explain(refusal).1
+}
+
 /// A problem as a response, with the headers that belong to it.
 pub fn problem_response(details: &ProblemDetails) -> Response<Bytes> {
     let problem = details.problem;

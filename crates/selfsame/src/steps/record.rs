@@ -58,10 +58,11 @@ where
     }
 }
 
-struct Recorder<'a> {
-    claim: &'a Claim<Started>,
-    engine: &'a Engine,
-    policy: &'a Policy,
+/// Writes a run's end into the store, whatever the store makes of it.
+pub(crate) struct Recorder<'a> {
+    pub(crate) claim: &'a Claim<Started>,
+    pub(crate) engine: &'a Engine,
+    pub(crate) policy: &'a Policy,
 }
 
 impl Recorder<'_> {
@@ -135,7 +136,7 @@ impl Recorder<'_> {
     }
 
     /// A store that fails now does not take the answer from the client: it lands later.
-    async fn complete(&self, answer: Answer) -> Fenced {
+    pub(crate) async fn complete(&self, answer: Answer) -> Fenced {
         match self.claim.complete(&answer).await {
             Ok(fenced) => self.counted(fenced),
             Err(error) => {
@@ -147,7 +148,7 @@ impl Recorder<'_> {
         }
     }
 
-    async fn release(&self, release: Release) {
+    pub(crate) async fn release(&self, release: Release) {
         let released = match release {
             Release::NeverRan => self.insist(|| self.claim.never_ran()).await,
             release => self.insist(|| self.claim.release(release)).await,
@@ -177,7 +178,7 @@ impl Recorder<'_> {
     }
 
     /// How a run ends of which nobody knows how far it came.
-    fn unknown(&self) -> Release {
+    pub(crate) fn unknown(&self) -> Release {
         match self.policy.work {
             Work::Here => Release::Crashed,
             Work::Elsewhere => Release::Unheard,
@@ -195,16 +196,10 @@ impl Recorder<'_> {
         Delivery::of(reject::answer(&Refusal::AnswerLost { held }))
     }
 
-    /// What the record says, when it is no longer ours to write.
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
-        let record = match self.engine.store.get(self.id()).await {
-            Ok(record) => record,
-            Err(_) => return reject::answer(&Refusal::StoreDown),
-        };
-        match record.map(|record| record.state) {
-            Some(State::Completed { answer, .. }) => replay(answer, None),
-            Some(State::Claimed { .. }) => reject::answer(&Refusal::Busy),
-            _ => reject::answer(&Refusal::Held),
+        match stored_answer(self.engine, self.claim).await {
+            Ok(answer) => replay(answer, None),
+            Err(refusal) => reject::answer(&refusal),
         }
     }
 
@@ -218,6 +213,22 @@ impl Recorder<'_> {
 
     fn id(&self) -> &RecordId {
         &self.claim.grant().lease.id
+    }
+}
+
+/// What the record says, when it is no longer this claim's to write.
+pub(crate) async fn stored_answer(
+    engine: &Engine,
+    claim: &Claim<Started>,
+) -> Result<Answer, Refusal> {
+    let record = match engine.store.get(&claim.grant().lease.id).await {
+        Ok(record) => record,
+        Err(_) => return Err(Refusal::StoreDown),
+    };
+    match record.map(|record| record.state) {
+        Some(State::Completed { answer, .. }) => Ok(answer),
+        Some(State::Claimed { .. }) => Err(Refusal::Busy),
+        _ => Err(Refusal::Held),
     }
 }
 

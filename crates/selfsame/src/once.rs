@@ -1,0 +1,282 @@
+//! [`Once`]: the same promise for any async function, such as a webhook's, a queue's or a job's.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, StatusCode};
+use selfsame_core::{
+    Answer, AnswerBody, Ask, AttemptId, Claim, Fenced, Fingerprint, Key, Label, RecordId, Release,
+    Scope, Started, Tenant,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::engine::Engine;
+use crate::outcome::Served;
+use crate::policy::Policy;
+use crate::reject::{self, Refusal};
+use crate::run::Run;
+use crate::steps::{self, Recorder, Settled, Turn};
+use crate::telemetry;
+use crate::timing::Stopwatch;
+
+/// A call of a function under a key: made once, and its result given to every call after.
+/// Made by [`Idempotency::once`](crate::Idempotency::once).
+///
+/// ```
+/// # use selfsame::{Idempotency, Key, OnceError, InvalidKey};
+/// # async fn example(idempotency: Idempotency, event_id: &str) -> Result<(), Box<dyn std::error::Error>> {
+/// let receipt: String = idempotency
+///     .once("send_receipt", Key::parse(event_id.as_bytes())?)
+///     .input(&("ann@example.com", 20))
+///     .run(|_run| async { Ok::<_, std::io::Error>("mail 1".to_owned()) })
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Of a [`Policy`], what is about HTTP plays no part here.
+#[must_use = "a call is made by `run`"]
+pub struct Once {
+    engine: Arc<Engine>,
+    function: String,
+    key: Key,
+    tenant: Tenant,
+    input: Result<Vec<u8>, serde_json::Error>,
+    policy: Policy,
+}
+
+/// Why a call has no result to give.
+#[derive(Debug, thiserror::Error)]
+pub enum OnceError<E> {
+    /// The function's own error: the key is free, and the next call runs again.
+    #[error("the function failed")]
+    Failed(#[source] E),
+    /// Another call with this key is running.
+    #[error("a call with this key is in progress")]
+    InProgress,
+    /// The key was used with another input.
+    #[error("the key was used with another input")]
+    KeyReused,
+    /// A call with this key was interrupted, and whether it was carried out is unknown.
+    #[error("whether the call was carried out is unknown; a person decides")]
+    OutcomeUnknown,
+    /// The call took longer than `run_timeout`, and was dropped.
+    #[error("the call took too long, and was dropped")]
+    TimedOut,
+    /// The key was used long ago.
+    #[error("the key was used, and its result is no longer kept")]
+    Expired,
+    /// The call was made; its result was too large, or could not be written as JSON.
+    #[error("the call was made; its result was not kept")]
+    NotKept,
+    /// The call was made; its result does not fit the type that is asked for.
+    #[error("the call was made; its result cannot be read")]
+    Unreadable(#[source] serde_json::Error),
+    /// The input cannot be written as JSON; nothing ran.
+    #[error("the input cannot be written as JSON")]
+    Input(#[source] serde_json::Error),
+    /// The store could not be asked; nothing ran.
+    #[error("the store cannot be used at the moment; nothing ran")]
+    StoreUnavailable,
+    /// What is stored under this key is damaged; nothing ran.
+    #[error("what is stored under this key is damaged")]
+    Damaged,
+}
+
+/// What a detached call hands back.
+enum Ended<T, E> {
+    Result(Result<T, OnceError<E>>),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl Once {
+    pub(crate) fn new(engine: Arc<Engine>, function: &str, key: Key) -> Self {
+        let tenant = Tenant::named("function", "everyone");
+        let (function, policy) = (function.to_owned(), Policy::new().route(function));
+        Self { engine, function, key, tenant, input: Ok(b"null".to_vec()), policy }
+    }
+
+    /// What the call is made with: the same key with another input is an error.
+    pub fn input(mut self, input: &impl Serialize) -> Self {
+        self.input = serde_json::to_vec(input);
+        self
+    }
+
+    /// Whose key it is: everyone's, unless set.
+    pub fn tenant(mut self, tenant: Tenant) -> Self {
+        self.tenant = tenant;
+        self
+    }
+
+    /// Lease, retention, `recover`, waiting and limits: the defaults, unless set.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.policy = policy.route(self.function.as_str());
+        self
+    }
+
+    /// Makes the call, or gives the result of the one that was made. Once begun it does not
+    /// depend on its caller: who goes away finds the result when it asks again.
+    ///
+    /// # Panics
+    ///
+    /// If `work` does; the key is then left to `recover`.
+    pub async fn run<T, E, F>(
+        self,
+        work: impl FnOnce(Run) -> F + Send + 'static,
+    ) -> Result<T, OnceError<E>>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Send + 'static,
+        F: Future<Output = Result<T, E>> + Send + 'static,
+    {
+        let Self { engine, function, key, tenant, input, policy } = self;
+        let stopwatch = Stopwatch::start();
+        let input = input.map_err(OnceError::Input)?;
+        let scope = Scope::Function { name: function.clone() };
+        let ask = Ask {
+            id: RecordId::derive(&engine.secret, &tenant, &scope, &key),
+            fingerprint: Fingerprint::of_call(&function, &input, Some(&engine.secret)),
+            attempt_id: AttemptId::random(),
+            lease: policy.lease,
+            retention: policy.retention,
+            recover: policy.recover,
+            label: Label {
+                tenant: tenant.tag(&engine.secret),
+                tenant_name: tenant.name().map(Into::into),
+                key,
+                route: function.into(),
+            },
+        };
+        let (reply, ended) = oneshot::channel();
+        engine.clone().detach(async move {
+            let turn = steps::take_turn(&engine, &ask, None, &policy).await;
+            let served = served(&turn);
+            let ended = match turn.settled {
+                Settled::Run(claim) => {
+                    let claim = Arc::new(claim.start());
+                    let call = Call { engine: &engine, policy: &policy, claim: claim.clone() };
+                    let ended = Box::pin(steps::heartbeat(&claim, call.make(work))).await;
+                    engine.waiters.wake(&ask.id);
+                    ended
+                }
+                Settled::Replay(answer) => Ended::Result(read(answer)),
+                Settled::Busy { .. } => Ended::Result(Err(OnceError::InProgress)),
+                Settled::Refused(refusal) => Ended::Result(Err(refused(&refusal))),
+                // A function has no way to say that it ran unprotected.
+                Settled::Bypass => Ended::Result(Err(OnceError::StoreUnavailable)),
+            };
+            telemetry::served(&policy.route, served, stopwatch.elapsed(), None);
+            // Whoever asked may have gone; what was recorded is there for the next call.
+            let _gone = reply.send(ended);
+        });
+        match ended.await {
+            Ok(Ended::Result(result)) => result,
+            Ok(Ended::Panic(payload)) => std::panic::resume_unwind(payload),
+            Err(_) => Err(OnceError::OutcomeUnknown),
+        }
+    }
+}
+
+/// A call that has its claim.
+struct Call<'a> {
+    engine: &'a Engine,
+    policy: &'a Policy,
+    claim: Arc<Claim<Started>>,
+}
+
+impl Call<'_> {
+    async fn make<T, E, F>(self, work: impl FnOnce(Run) -> F) -> Ended<T, E>
+    where
+        T: Serialize + DeserializeOwned,
+        F: Future<Output = Result<T, E>>,
+    {
+        let Self { engine, policy, claim } = self;
+        let recorder = Recorder { claim: &claim, engine, policy };
+        let deadline = Instant::now() + policy.run_timeout;
+        let run = Run::new(claim.clone());
+        // What `work` was at when it panicked is not met again.
+        let running = AssertUnwindSafe(async { work(run).await }).catch_unwind();
+        match timeout_at(deadline, running).await {
+            Ok(Ok(Ok(value))) => {
+                let answer = kept(&value, policy.answer_bytes_max);
+                match recorder.complete(answer).await {
+                    Fenced::Applied => Ended::Result(Ok(value)),
+                    Fenced::Lost => Ended::Result(stored_truth(engine, &claim).await),
+                }
+            }
+            Ok(Ok(Err(error))) => {
+                recorder.release(Release::Retry).await;
+                Ended::Result(Err(OnceError::Failed(error)))
+            }
+            Ok(Err(payload)) => {
+                recorder.release(recorder.unknown()).await;
+                Ended::Panic(payload)
+            }
+            Err(_) => {
+                recorder.release(recorder.unknown()).await;
+                Ended::Result(Err(OnceError::TimedOut))
+            }
+        }
+    }
+}
+
+/// A result as it is kept. One that cannot be kept is kept as made all the same: the call must
+/// not be made again.
+fn kept(value: &impl Serialize, bytes_max: usize) -> Answer {
+    let body = match serde_json::to_vec(value) {
+        Ok(json) if json.len() <= bytes_max => AnswerBody::Kept(Bytes::from(json)),
+        _ => AnswerBody::NotKept,
+    };
+    let (headers, trailers) = (HeaderMap::new(), HeaderMap::new());
+    Answer { status: StatusCode::OK, headers, body, trailers }
+}
+
+fn read<T: DeserializeOwned, E>(answer: Answer) -> Result<T, OnceError<E>> {
+    match answer.body {
+        AnswerBody::Kept(json) => serde_json::from_slice(&json).map_err(OnceError::Unreadable),
+        AnswerBody::NotKept => Err(OnceError::NotKept),
+    }
+}
+
+/// What the record says, when it is no longer this call's to write.
+async fn stored_truth<T: DeserializeOwned, E>(
+    engine: &Engine,
+    claim: &Claim<Started>,
+) -> Result<T, OnceError<E>> {
+    match steps::stored_answer(engine, claim).await {
+        Ok(answer) => read(answer),
+        Err(refusal) => Err(refused(&refusal)),
+    }
+}
+
+fn served(turn: &Turn) -> Served {
+    match &turn.settled {
+        Settled::Run(claim) if claim.grant().attempt > 1 => Served::Resumed,
+        Settled::Run(_) => Served::Executed,
+        Settled::Replay(_) if turn.waited.is_some() => Served::Waited,
+        Settled::Replay(_) => Served::Replayed,
+        Settled::Busy { .. } => Served::InProgress,
+        Settled::Refused(refusal) => reject::served(refusal),
+        Settled::Bypass => Served::StoreError,
+    }
+}
+
+fn refused<E>(refusal: &Refusal) -> OnceError<E> {
+    match refusal {
+        Refusal::Busy => OnceError::InProgress,
+        Refusal::Reused => OnceError::KeyReused,
+        Refusal::Expired => OnceError::Expired,
+        Refusal::NotKept { .. } => OnceError::NotKept,
+        Refusal::StoreDown => OnceError::StoreUnavailable,
+        Refusal::Damaged => OnceError::Damaged,
+        // The rest are refusals of HTTP requests, which a function is not.
+        _ => OnceError::OutcomeUnknown,
+    }
+}
