@@ -96,3 +96,27 @@ fn keys_are_logged_where_that_is_asked_for_and_nothing_else_is() {
         assert_eq!(leak, None, "{secret}");
     }
 }
+
+#[test]
+fn suspect_keys_and_changing_tokens_are_warned_about_once_and_taken() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let token = "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln";
+
+    for key in ["ann@example.com", "bob@example.com", "1", "2", "3"] {
+        let request = gateway.post("/charges").key(key).header("Authorization", token);
+        assert_eq!(request.json("{}").send().status, 201);
+    }
+
+    let warnings = ["look like personal data", "look like counters", "JSON Web Tokens"];
+    let log = eventually("the warnings", || {
+        let log = gateway.log();
+        warnings.iter().all(|warning| log.contains(warning)).then_some(log)
+    });
+    for warning in warnings {
+        assert_eq!(log.matches(warning).count(), 1, "{log}");
+    }
+    assert!(!log.contains("example.com") && !log.contains("eyJ"), "{log}");
+    assert_eq!(gateway.metric(r#"selfsame_suspect_keys_total{kind="personal_data"}"#), 2.0);
+    assert_eq!(gateway.metric(r#"selfsame_suspect_keys_total{kind="counter"}"#), 3.0);
+}

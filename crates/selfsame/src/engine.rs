@@ -13,6 +13,7 @@ use crate::once::Once;
 use crate::policy::Policy;
 use crate::spool::Spool;
 use crate::stores::Metered;
+use crate::suspicion::Suspicions;
 use crate::wait::Waiters;
 
 /// The name under which a store keeps the installation's secret.
@@ -30,6 +31,7 @@ pub(crate) struct Engine {
     pub(crate) give_back: Arc<GiveBack>,
     pub(crate) landing: Arc<Landing>,
     pub(crate) waiters: Waiters,
+    pub(crate) suspicions: Suspicions,
     work: TaskTracker,
 }
 
@@ -48,6 +50,7 @@ impl Idempotency {
             give_back: Arc::new(background::releaser(store.clone())),
             landing: Arc::new(Landing::new(store.clone(), spool)),
             waiters: Waiters::default(),
+            suspicions: Suspicions::default(),
             work: TaskTracker::new(),
             store,
             secret,

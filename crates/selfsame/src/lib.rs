@@ -37,6 +37,7 @@ mod service;
 mod spool;
 mod steps;
 pub mod stores;
+mod suspicion;
 mod telemetry;
 pub mod tenant;
 mod timing;

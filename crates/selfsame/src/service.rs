@@ -57,6 +57,7 @@ impl<S> IdempotencyService<S> {
             Ok(identity) => identity,
             Err(refusal) => return Ok(reject::answer(&refusal)),
         };
+        engine.suspicions.look(&identity.label.key, identity.label.tenant);
         let asked = match steps::fingerprint(keyed, identity, &policy, &engine.secret).await {
             Ok(asked) => asked,
             Err(refusal) => return Ok(reject::answer(&refusal)),

@@ -26,6 +26,10 @@ pub(crate) fn fenced_write() {
     counter!("selfsame_fenced_writes_total").increment(1);
 }
 
+pub(crate) fn suspect_key(kind: &'static str) {
+    counter!("selfsame_suspect_keys_total", "kind" => kind).increment(1);
+}
+
 pub(crate) fn damaged_record() {
     counter!("selfsame_damaged_records_total").increment(1);
 }

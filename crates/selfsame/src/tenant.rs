@@ -3,6 +3,8 @@
 //! A replay is served before anything behind the layer can check the caller, so a tenant must
 //! come from something only the caller has.
 
+use std::sync::Once;
+
 use http::header::{AUTHORIZATION, COOKIE};
 use http::request::Parts;
 use selfsame_core::Tenant;
@@ -28,7 +30,10 @@ pub fn authorization(parts: &Parts) -> Result<Tenant, MissingTenant> {
     let values = parts.headers.get_all(AUTHORIZATION);
     let mut values = values.iter().filter(|value| !value.is_empty());
     match (values.next(), values.next()) {
-        (Some(value), None) => Ok(Tenant::credential("authorization", value.as_bytes())),
+        (Some(value), None) => {
+            warn_of_token(value.as_bytes());
+            Ok(Tenant::credential("authorization", value.as_bytes()))
+        }
         (Some(_), Some(_)) => Err(MissingTenant::new("send one Authorization header, not several")),
         (None, _) if parts.headers.contains_key(COOKIE) => Err(MissingTenant::new(
             "the request carries a cookie and no Authorization header; send the credential in \
@@ -36,6 +41,29 @@ pub fn authorization(parts: &Parts) -> Result<Tenant, MissingTenant> {
         )),
         (None, _) => Ok(Tenant::anonymous()),
     }
+}
+
+/// A token that is renewed between two retries makes two tenants of one caller, and the work runs
+/// twice. Said once: it is the set-up that is wrong, not the request.
+fn warn_of_token(credential: &[u8]) {
+    static SAID: Once = Once::new();
+    if is_jwt(credential) {
+        SAID.call_once(|| {
+            tracing::warn!(
+                "callers show JSON Web Tokens, which change when they are renewed: a retry with a \
+                 new token is another tenant's and RUNS AGAIN; take the tenant from something \
+                 that stays, such as a cookie or a header that a trusted proxy sets"
+            );
+        });
+    }
+}
+
+/// Whether it is a bearer token of three parts, the first of which is a JSON object in base64.
+fn is_jwt(credential: &[u8]) -> bool {
+    let token = credential.split_at_checked(7).filter(|(s, _)| s.eq_ignore_ascii_case(b"bearer "));
+    token.is_some_and(|(_, token)| {
+        token.starts_with(b"eyJ") && token.iter().filter(|&&byte| byte == b'.').count() == 2
+    })
 }
 
 /// The value of the cookie `name`.
@@ -100,6 +128,17 @@ mod tests {
         let bob = tag(authorization(&parts(&[("authorization", "Bearer bob")])));
         let nobody = tag(authorization(&parts(&[])));
         assert!(ann != bob && bob != nobody && ann != nobody);
+    }
+
+    #[test]
+    fn json_web_tokens_are_told_from_other_credentials() {
+        assert!(is_jwt(b"Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln"));
+        assert!(is_jwt(b"bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhIn0."));
+        for other in
+            [&b"Bearer sk_live_1.2.3"[..], b"Basic eyJ.a.b", b"Bearer eyJ.a", b"eyJ.a.b", b""]
+        {
+            assert!(!is_jwt(other), "{}", other.escape_ascii());
+        }
     }
 
     #[test]
