@@ -95,7 +95,7 @@ fn is_card(digits: &str) -> bool {
         })
         .sum();
     // Shorter ones are rare, and the time in milliseconds has 13 digits.
-    (15..=19).contains(&digits.len()) && sum % 10 == 0
+    (15..=19).contains(&digits.len()) && sum.is_multiple_of(10)
 }
 
 #[cfg(test)]
