@@ -75,11 +75,7 @@ impl Fingerprint {
                 digester.field(facts.body);
             }
         }
-        Self {
-            version: Self::VERSION,
-            secret_id: secret.map_or(0, Secret::id),
-            digest: digester.finish(),
-        }
+        Self::sealed(digester, secret)
     }
 
     /// The fingerprint of a call of `function` with this `input`, which is JSON.
@@ -87,11 +83,12 @@ impl Fingerprint {
         let mut digester = Digester::new(secret, "fingerprint/1/call");
         digester.field(function.as_bytes());
         digester.field(canonical(input).as_deref().unwrap_or(input));
-        Self {
-            version: Self::VERSION,
-            secret_id: secret.map_or(0, Secret::id),
-            digest: digester.finish(),
-        }
+        Self::sealed(digester, secret)
+    }
+
+    fn sealed(digester: Digester, secret: Option<&Secret>) -> Self {
+        let secret_id = secret.map_or(0, Secret::id);
+        Self { version: Self::VERSION, secret_id, digest: digester.finish() }
     }
 
     /// The bytes a store keeps.

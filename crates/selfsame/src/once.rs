@@ -258,8 +258,7 @@ async fn stored_truth<T: DeserializeOwned, E>(
 
 fn served(turn: &Turn) -> Served {
     match &turn.settled {
-        Settled::Run(claim) if claim.grant().attempt > 1 => Served::Resumed,
-        Settled::Run(_) => Served::Executed,
+        Settled::Run(claim) => Served::by_attempt(claim.grant().attempt),
         Settled::Replay(_) if turn.waited.is_some() => Served::Waited,
         Settled::Replay(_) => Served::Replayed,
         Settled::Busy { .. } => Served::InProgress,

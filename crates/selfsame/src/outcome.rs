@@ -86,6 +86,11 @@ pub enum Served {
 }
 
 impl Served {
+    /// What became of a request that runs, by which attempt it is.
+    pub(crate) fn by_attempt(attempt: u32) -> Self {
+        if attempt > 1 { Self::Resumed } else { Self::Executed }
+    }
+
     /// The word in metrics and logs.
     pub fn label(self) -> &'static str {
         match self {

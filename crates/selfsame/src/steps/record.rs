@@ -41,8 +41,7 @@ where
     let recorder = Recorder { claim, engine, policy };
     match ran {
         Ran::Answered(mut response, ran_for) => {
-            let served = if claim.grant().attempt > 1 { Served::Resumed } else { Served::Executed };
-            response.extensions_mut().insert(served);
+            response.extensions_mut().insert(Served::by_attempt(claim.grant().attempt));
             response.extensions_mut().insert(ran_for);
             recorder.answered(response, deadline).await
         }
