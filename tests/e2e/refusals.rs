@@ -120,3 +120,34 @@ fn a_client_that_waits_to_be_asked_for_its_body_is_asked() {
     assert_eq!(Answer::read(&mut connection).expect("an answer").status, 201);
     assert_eq!(ledger.of("polite")[0].body, b"{}");
 }
+
+#[test]
+fn stripes_sdks_are_refused_in_their_own_words() {
+    let ledger = Ledger::start();
+    let gateway =
+        Gateway::in_front_of(&ledger).with("[idempotency]\nprofile = \"stripe\"\n").start();
+    let post = |body: &str| gateway.post("/charges").key("stripe").json(body).send();
+    assert_eq!(post("{}").status, 201);
+    let reused = post(r#"{"another":1}"#);
+    assert_eq!(reused.status, 400);
+    assert_eq!(reused.header("stripe-should-retry"), Some("false"));
+    assert_eq!(reused.header("content-type"), Some("application/json"));
+    let body: serde_json::Value = serde_json::from_slice(&reused.body).expect("JSON");
+    assert_eq!(body["error"]["type"], "idempotency_error");
+    assert_eq!(ledger.all().len(), 1);
+}
+
+#[test]
+fn stripes_manners_keep_a_server_error_and_say_not_to_retry_it() {
+    let ledger = Ledger::start();
+    ledger.behave(|_, client| reply(client, 500, &[], "broken"));
+    let gateway =
+        Gateway::in_front_of(&ledger).with("[idempotency]\nprofile = \"stripe\"\n").start();
+    let post = || gateway.post("/charges").key("kept-error").json("{}").send();
+    let (first, replay) = (post(), post());
+    assert_eq!((first.status, first.header("stripe-should-retry")), (500, None));
+    assert_eq!((replay.status, replay.header("stripe-should-retry")), (500, Some("false")));
+    assert_eq!(replay.header("x-should-retry"), Some("false"));
+    assert_eq!(replay.body, first.body);
+    assert_eq!(ledger.all().len(), 1);
+}

@@ -10,6 +10,8 @@ pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-
 pub const IDEMPOTENCY_OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 /// Tells SDKs that retry every 409 whether this one is worth it.
 pub const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// The same to Stripe's SDKs, which look for no other.
+pub const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 /// Which run this is, told to the upstream.
 pub const SELFSAME_ATTEMPT: HeaderName = HeaderName::from_static("selfsame-attempt");
 /// `false` where a request ran unprotected because the store was down.

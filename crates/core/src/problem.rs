@@ -43,6 +43,14 @@ pub enum Problem {
 }
 
 impl Problem {
+    /// Where the rules are told, relative to the service's address.
+    pub const CONTRACT_PAGE: &str = "/.well-known/idempotency";
+
+    /// What `type` says: the problem's place on the contract page.
+    pub fn type_uri(self, contract_page: &str) -> String {
+        format!("{contract_page}#{}", self.slug())
+    }
+
     /// The name in `type`, logs and docs.
     pub fn slug(self) -> &'static str {
         match self {
@@ -127,9 +135,6 @@ pub struct ProblemDetails {
 }
 
 impl ProblemDetails {
-    /// Where the rules are told, relative to the service's address.
-    pub const CONTRACT_PAGE: &str = "/.well-known/idempotency";
-
     /// A refusal with this detail.
     pub fn new(problem: Problem, detail: impl Into<String>) -> Self {
         Self { problem, detail: detail.into(), members: Map::new() }
@@ -142,15 +147,10 @@ impl ProblemDetails {
         self
     }
 
-    /// What `type` says.
-    pub fn type_uri(&self) -> String {
-        format!("{}#{}", Self::CONTRACT_PAGE, self.problem.slug())
-    }
-
     /// The JSON body, with an `instance` that is this answer's own.
-    pub fn to_json(&self) -> Vec<u8> {
+    pub fn to_json(&self, contract_page: &str) -> Vec<u8> {
         let body = Body {
-            kind: self.type_uri(),
+            kind: self.problem.type_uri(contract_page),
             title: self.problem.title(),
             status: self.problem.status().as_u16(),
             detail: &self.detail,

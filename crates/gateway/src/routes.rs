@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::Method;
 use ipnet::IpNet;
-use selfsame::{Idempotency, IdempotencyService, Policy, Work};
+use selfsame::{Dialect, Idempotency, IdempotencyService, Policy, Problem, Work};
 use tower_layer::Layer;
 
 use crate::config::{Config, RouteSettings};
@@ -25,8 +25,11 @@ impl Routes {
     pub(crate) fn new(config: &Config, idempotency: &Idempotency, upstream: &Upstream) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let protect = |name: &str, settings: &RouteSettings| {
-            let policy = policy(name, settings, trusted.clone()).log_keys(config.log_keys);
-            idempotency.layer(policy).layer(upstream.clone())
+            let dialect = Dialect::new(settings.profile, Problem::CONTRACT_PAGE);
+            let policy = policy(name, settings, trusted.clone())
+                .log_keys(config.log_keys)
+                .dialect(dialect.clone());
+            idempotency.layer(policy).layer(upstream.with_dialect(dialect))
         };
         let mut routes =
             Self { by_method: Vec::new(), otherwise: protect("default", &config.defaults) };

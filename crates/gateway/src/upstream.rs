@@ -20,7 +20,7 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use selfsame::{BoxError, Outcome, Problem, ProblemDetails, Run, problem_response};
+use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run};
 use selfsame_core::headers::{SELFSAME_ATTEMPT, SELFSAME_PREFIX, is_hop_by_hop};
 use tower_service::Service;
 
@@ -37,6 +37,7 @@ pub(crate) type UpstreamBody = Either<Incoming, Full<Bytes>>;
 pub(crate) struct Upstream {
     client: Client<HttpConnector, UnsyncBoxBody<Bytes, BoxError>>,
     address: config::Upstream,
+    dialect: Dialect,
 }
 
 /// How a forward ended.
@@ -55,7 +56,13 @@ impl Upstream {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(POOL_IDLE)
             .build(connector);
-        Self { client, address }
+        let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
+        Self { client, address, dialect }
+    }
+
+    /// The same for a route that words its refusals so.
+    pub(crate) fn with_dialect(&self, dialect: Dialect) -> Self {
+        Self { dialect, ..self.clone() }
     }
 
     async fn forward<B>(&self, request: Request<B>) -> Forwarded
@@ -118,10 +125,11 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let upstream = self.clone();
         Box::pin(async move {
+            let dialect = upstream.dialect.to_sender_of(request.headers());
             Ok(match upstream.forward(request).await {
                 Forwarded::Answered(response) => answered(response),
-                Forwarded::NeverSent(error) => unreachable(&*error),
-                Forwarded::AnswerLost(error) => answer_lost(&*error),
+                Forwarded::NeverSent(error) => unreachable(&*error, &dialect),
+                Forwarded::AnswerLost(error) => answer_lost(&*error, &dialect),
             })
         })
     }
@@ -134,21 +142,22 @@ fn answered(mut response: Response<Incoming>) -> Response<UpstreamBody> {
     response.map(Either::Left)
 }
 
-fn unreachable(error: &dyn std::error::Error) -> Response<UpstreamBody> {
+fn unreachable(error: &dyn std::error::Error, dialect: &Dialect) -> Response<UpstreamBody> {
     tracing::warn!(error = chain(error), "the upstream cannot be reached");
     let detail = "no connection to the service could be made, so nothing was sent; try again";
-    stand_in(Problem::UpstreamUnreachable, detail, Outcome::NeverRan)
+    let details = ProblemDetails::new(Problem::UpstreamUnreachable, detail);
+    stand_in(dialect.response(&details), Outcome::NeverRan)
 }
 
-fn answer_lost(error: &dyn std::error::Error) -> Response<UpstreamBody> {
+fn answer_lost(error: &dyn std::error::Error, dialect: &Dialect) -> Response<UpstreamBody> {
     tracing::warn!(error = chain(error), "the upstream's answer was lost");
     let detail = "the request was sent and its answer was lost, so it may have been carried out; \
                   without a key it cannot safely be sent again";
-    stand_in(Problem::UpstreamFailed { held: true }, detail, Outcome::AnswerLost)
+    let details = ProblemDetails::new(Problem::UpstreamFailed { held: true }, detail);
+    stand_in(dialect.response(&details), Outcome::AnswerLost)
 }
 
-fn stand_in(problem: Problem, detail: &str, outcome: Outcome) -> Response<UpstreamBody> {
-    let mut response = problem_response(&ProblemDetails::new(problem, detail));
+fn stand_in(mut response: Response<Bytes>, outcome: Outcome) -> Response<UpstreamBody> {
     response.extensions_mut().insert(outcome);
     response.map(|body| Either::Right(Full::new(body)))
 }

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, Pumped, ResponseBody};
+use crate::dialect::Dialect;
 use crate::outcome::Served;
 use crate::prefer::{self, PREFERENCE_APPLIED};
 use crate::reject::{self, Refusal};
@@ -92,6 +93,7 @@ impl<R, E> Delivery<R, E> {
 /// The reply, if it comes in time. If not, the run goes on.
 pub(crate) async fn await_reply<R, E>(
     time: Duration,
+    dialect: &Dialect,
     reply: oneshot::Receiver<Reply<R, E>>,
 ) -> Result<Response<ResponseBody<R>>, E> {
     match timeout(time, reply).await {
@@ -99,8 +101,8 @@ pub(crate) async fn await_reply<R, E>(
         Ok(Ok(Reply::Error(error))) => Err(error),
         Ok(Ok(Reply::Panic(payload))) => std::panic::resume_unwind(payload),
         // The detached run itself came to grief; its lease ends it.
-        Ok(Err(_)) => Ok(reject::answer(&Refusal::Held)),
-        Err(_) => Ok(reject::answer(&Refusal::TimedOut)),
+        Ok(Err(_)) => Ok(reject::answer(&Refusal::Held, dialect)),
+        Err(_) => Ok(reject::answer(&Refusal::TimedOut, dialect)),
     }
 }
 

@@ -24,6 +24,7 @@ mod background;
 mod body;
 mod collect;
 mod delivery;
+mod dialect;
 mod engine;
 mod landing;
 mod layer;
@@ -44,12 +45,12 @@ mod timing;
 mod wait;
 
 pub use body::{BoxError, RequestBody, ResponseBody};
+pub use dialect::{Dialect, Profile};
 pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;
 pub use once::{Once, OnceError};
 pub use outcome::{Outcome, Served};
 pub use policy::{KeyMode, OnConflict, OnStoreError, Policy, ScopeKind, ServerErrors, Work};
-pub use reject::problem_response;
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
     Answer, Checkpoint, FingerprintForm, InvalidKey, Key, Problem, ProblemDetails, Recover, Secret,

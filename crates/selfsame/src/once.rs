@@ -198,7 +198,7 @@ impl Call<'_> {
         F: Future<Output = Result<T, E>>,
     {
         let Self { engine, policy, claim } = self;
-        let recorder = Recorder { claim: &claim, engine, policy };
+        let recorder = Recorder { claim: &claim, engine, policy, dialect: &policy.dialect };
         let deadline = Instant::now() + policy.run_timeout;
         let run = Run::new(claim.clone());
         // What `work` was at when it panicked is not met again.

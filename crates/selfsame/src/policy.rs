@@ -7,8 +7,9 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderName, Method};
 use selfsame_core::headers::IDEMPOTENCY_KEY;
-use selfsame_core::{FingerprintForm, Recover, Tenant};
+use selfsame_core::{FingerprintForm, Problem, Recover, Tenant};
 
+use crate::dialect::{Dialect, Profile};
 use crate::tenant::{self, MissingTenant};
 
 /// Whether a route's requests need a key.
@@ -98,6 +99,7 @@ pub struct Policy {
     pub(crate) on_store_error: OnStoreError,
     pub(crate) log_keys: bool,
     pub(crate) work: Work,
+    pub(crate) dialect: Dialect,
 }
 
 impl Default for Policy {
@@ -127,6 +129,7 @@ impl Default for Policy {
             on_store_error: OnStoreError::Reject,
             log_keys: false,
             work: Work::Here,
+            dialect: Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE),
         }
     }
 }
@@ -189,6 +192,8 @@ settings! {
     log_keys: bool;
     /// Where the work is done: in this process, unless set.
     work: Work;
+    /// How refusals are worded: as the IETF draft does, unless set.
+    dialect: Dialect;
 }
 
 impl Policy {

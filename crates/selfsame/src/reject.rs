@@ -1,17 +1,12 @@
 //! Every refusal and what the client reads of it, in one match.
 
-use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use selfsame_core::headers::X_SHOULD_RETRY;
+use http::{HeaderMap, Response, StatusCode};
 use selfsame_core::{InvalidKey, Problem, ProblemDetails};
 
 use crate::body::ResponseBody;
+use crate::dialect::Dialect;
 use crate::outcome::Served;
 use crate::tenant::MissingTenant;
-
-/// How many seconds a client is asked to wait before it tries again.
-const RETRY_AFTER_SECONDS: &str = "1";
 
 /// Why a request is not run, or its answer not given.
 #[derive(Debug)]
@@ -34,7 +29,7 @@ pub(crate) enum Refusal {
 }
 
 /// The response to a refusal.
-pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
+pub(crate) fn answer<B>(refusal: &Refusal, dialect: &Dialect) -> Response<ResponseBody<B>> {
     let (problem, served, detail) = explain(refusal);
     let mut details = ProblemDetails::new(problem, detail);
     if let Refusal::NotKept { status, location } = refusal {
@@ -44,7 +39,7 @@ pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
         }
     }
     let mut response =
-        problem_response(&details).map(|body| ResponseBody::whole(body, HeaderMap::new()));
+        dialect.response(&details).map(|body| ResponseBody::whole(body, HeaderMap::new()));
     response.extensions_mut().insert(served);
     response
 }
@@ -52,23 +47,6 @@ pub(crate) fn answer<B>(refusal: &Refusal) -> Response<ResponseBody<B>> {
 /// What became of a request that is refused so.
 pub(crate) fn served(refusal: &Refusal) -> Served {
     explain(refusal).1
-}
-
-/// A problem as a response, with the headers that belong to it.
-pub fn problem_response(details: &ProblemDetails) -> Response<Bytes> {
-    let problem = details.problem;
-    let link = format!("<{}>; rel=\"describedby\"", details.type_uri());
-    let mut response = Response::new(Bytes::from(details.to_json()));
-    *response.status_mut() = problem.status();
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    headers.insert(LINK, HeaderValue::from_str(&link).expect("a slug is a header value"));
-    let retry = if problem.is_retryable() { "true" } else { "false" };
-    headers.insert(X_SHOULD_RETRY, HeaderValue::from_static(retry));
-    if matches!(problem, Problem::InProgress | Problem::StoreUnavailable) {
-        headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
-    }
-    response
 }
 
 fn explain(refusal: &Refusal) -> (Problem, Served, String) {

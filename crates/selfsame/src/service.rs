@@ -17,7 +17,7 @@ use crate::engine::Engine;
 use crate::outcome::Served;
 use crate::policy::Policy;
 use crate::reject::{self, Refusal};
-use crate::steps::{self, Parsed, Settled};
+use crate::steps::{self, Parsed, Recorder, Settled};
 use crate::telemetry;
 use crate::timing::{RanFor, Stopwatch};
 
@@ -48,24 +48,25 @@ impl<S> IdempotencyService<S> {
     {
         let Self { mut inner, engine, policy } = self;
 
+        let dialect = policy.dialect.to_sender_of(request.headers());
         let keyed = match steps::parse(request, &policy) {
             Parsed::Keyed(keyed) => keyed,
             Parsed::Unkeyed(request) => return steps::pass(&mut inner, request).await,
-            Parsed::Refused(refusal) => return Ok(reject::answer(&refusal)),
+            Parsed::Refused(refusal) => return Ok(reject::answer(&refusal, &dialect)),
         };
         let identity = match steps::scope(&keyed, &policy, &engine.secret) {
             Ok(identity) => identity,
-            Err(refusal) => return Ok(reject::answer(&refusal)),
+            Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
         };
         engine.suspicions.look(&identity.label.key, identity.label.tenant);
         let asked = match steps::fingerprint(keyed, identity, &policy, &engine.secret).await {
             Ok(asked) => asked,
-            Err(refusal) => return Ok(reject::answer(&refusal)),
+            Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
         };
 
         // The client may hang up from here on: what is claimed is run and recorded all the same.
         let (reply, answer) = oneshot::channel();
-        let response_timeout = policy.response_timeout;
+        let (response_timeout, waiting) = (policy.response_timeout, dialect.clone());
         engine.clone().detach(async move {
             let turn = steps::take_turn(&engine, &asked.ask, asked.preferred_wait, &policy).await;
             let delivery = match turn.settled {
@@ -75,20 +76,28 @@ impl<S> IdempotencyService<S> {
                     // Boxed, so that those who wait for their turn do not hold room for a run.
                     let recorded = Box::pin(steps::heartbeat(&claim, async {
                         let ran = steps::run(inner, asked.request, &claim, deadline).await;
-                        steps::record(ran, &claim, &engine, &policy, deadline).await
+                        let recorder = Recorder {
+                            claim: &claim,
+                            engine: &engine,
+                            policy: &policy,
+                            dialect: &dialect,
+                        };
+                        recorder.record(ran, deadline).await
                     }));
                     let delivery = recorded.await;
                     engine.waiters.wake(&asked.ask.id);
                     delivery
                 }
-                Settled::Replay(answer) => Delivery::of(steps::replay(answer, asked.origin)),
-                Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy)),
-                Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal)),
+                Settled::Replay(answer) => {
+                    Delivery::of(steps::replay(answer, asked.origin, &dialect))
+                }
+                Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
+                Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
                 Settled::Bypass => steps::bypass(&mut inner, asked.request).await,
             };
             delivery.after(turn.waited, asked.preferred_wait).deliver(reply).await;
         });
-        await_reply(response_timeout, answer).await
+        await_reply(response_timeout, &waiting, answer).await
     }
 }
 

@@ -27,7 +27,8 @@ pub(super) const IDEMPOTENCY: Vocabulary =
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match"], &PER_ROUTE] };
 
-const PER_ROUTE: [&str; 23] = [
+const PER_ROUTE: [&str; 24] = [
+    "profile",
     "key",
     "key_headers",
     "strict",
@@ -54,8 +55,7 @@ const PER_ROUTE: [&str; 23] = [
 ];
 
 /// Names of the contract that are still to come.
-const LATER: [&str; 13] = [
-    "profile",
+const LATER: [&str; 12] = [
     "mode",
     "remember",
     "replay_status",

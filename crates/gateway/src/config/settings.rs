@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use selfsame::{KeyMode, OnConflict, OnStoreError, ScopeKind, ServerErrors};
+use selfsame::{KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
 use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
 use super::words::{
-    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, RECOVER, SCOPE,
-    SERVER_ERRORS, TENANT,
+    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, PROFILE,
+    RECOVER, SCOPE, SERVER_ERRORS, TENANT,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -20,6 +20,8 @@ const RETENTION_MIN: Duration = Duration::from_secs(60 * 60);
 /// How one route's requests are treated. Starts as the contract's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteSettings {
+    /// `profile`: whose manners refusals have.
+    pub profile: Profile,
     /// `key`: whether requests need one.
     pub key: KeyMode,
     /// `key_headers`: the headers a key may come in; at least one.
@@ -38,7 +40,7 @@ pub struct RouteSettings {
     pub fingerprint_headers: Vec<HeaderName>,
     /// `recover`, with `upstream_idempotent` counted in: what a run without an outcome leads to.
     pub recover: Recover,
-    /// `server_errors`: what a 5xx of the handler's own leads to.
+    /// `server_errors`, or what `profile` makes of it: what a 5xx of the handler's own leads to.
     pub server_errors: ServerErrors,
     /// `on_conflict`: what becomes of a request whose key is being run.
     pub on_conflict: OnConflict,
@@ -80,6 +82,7 @@ pub enum TenantSource {
 impl Default for RouteSettings {
     fn default() -> Self {
         Self {
+            profile: Profile::Ietf,
             key: KeyMode::Optional,
             key_headers: vec![IDEMPOTENCY_KEY],
             strict: false,
@@ -108,8 +111,10 @@ impl Default for RouteSettings {
 /// Settings as written, which a route takes over where it says nothing itself.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Draft {
-    /// As the file has them: `recover` is still without `upstream_idempotent`.
+    /// As the file has them: `recover` is still without `upstream_idempotent`, `server_errors`
+    /// without what the profile makes of it.
     pub(super) settings: RouteSettings,
+    server_errors: Option<ServerErrors>,
     upstream_idempotent: bool,
     allow_short_retention: bool,
 }
@@ -119,6 +124,7 @@ impl Draft {
     pub(super) fn changed_by(&self, section: &mut Section<'_>) -> Self {
         let mut draft = self.clone();
         let to = &mut draft.settings;
+        section.set("profile", &PROFILE, &mut to.profile);
         section.set("key", &KEY, &mut to.key);
         section.set_filled_list("key_headers", &HEADER, &mut to.key_headers);
         section.set("strict", &SWITCH, &mut to.strict);
@@ -129,7 +135,8 @@ impl Draft {
         section.set_list("headers", &COUNTED_HEADER, &mut to.fingerprint_headers);
         section.set("recover", &RECOVER, &mut to.recover);
         section.set("upstream_idempotent", &SWITCH, &mut draft.upstream_idempotent);
-        section.set("server_errors", &SERVER_ERRORS, &mut to.server_errors);
+        let server_errors = section.get("server_errors", &SERVER_ERRORS);
+        draft.server_errors = server_errors.or(draft.server_errors);
         section.set("on_conflict", &ON_CONFLICT, &mut to.on_conflict);
         section.set("wait_max", &DURATION, &mut to.wait_max);
         section.set("retention", &DURATION, &mut to.retention);
@@ -173,6 +180,10 @@ impl Draft {
             Recover::Auto if self.upstream_idempotent => Recover::Resume,
             written => written,
         };
-        RouteSettings { recover, ..self.settings }
+        let server_errors = self.server_errors.unwrap_or(match self.settings.profile {
+            Profile::Ietf => ServerErrors::Retry,
+            Profile::Stripe => ServerErrors::Keep,
+        });
+        RouteSettings { recover, server_errors, ..self.settings }
     }
 }

@@ -1,12 +1,17 @@
 //! The words that settings of a route are written in.
 
 use http::{HeaderName, Method};
-use selfsame::{KeyMode, OnConflict, OnStoreError, ScopeKind, ServerErrors};
+use selfsame::{KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
 use selfsame_core::{FingerprintForm, Recover};
 use toml::de::DeValue;
 
 use super::settings::TenantSource;
 use super::values::{Kind, Wrong, choice, text};
+
+pub(super) const PROFILE: Kind<Profile> = Kind {
+    expected: r#""ietf" or "stripe""#,
+    read: |value| choice(value, &[("ietf", Profile::Ietf), ("stripe", Profile::Stripe)]),
+};
 
 pub(super) const KEY: Kind<KeyMode> = Kind {
     expected: r#""required", "optional" or "off""#,

@@ -13,7 +13,7 @@ mod turn;
 pub(crate) use claim::{Settled, claim};
 pub(crate) use fingerprint::fingerprint;
 pub(crate) use parse::{Keyed, Parsed, parse};
-pub(crate) use record::{Recorder, record, stored_answer};
+pub(crate) use record::{Recorder, stored_answer};
 pub(crate) use replay::replay;
 pub(crate) use run::{bypass, heartbeat, pass, run};
 pub(crate) use scope::{Identity, scope};

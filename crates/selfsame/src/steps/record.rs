@@ -17,6 +17,7 @@ use crate::background::Backoff;
 use crate::body::{BoxError, ResponseBody};
 use crate::collect::{Collected, collect};
 use crate::delivery::Delivery;
+use crate::dialect::Dialect;
 use crate::engine::Engine;
 use crate::outcome::{Outcome, Served};
 use crate::policy::{Policy, ServerErrors, Work};
@@ -26,45 +27,39 @@ use crate::telemetry;
 /// How often a release is tried before the key is left to its lease.
 const RELEASE_TRIES: u32 = 3;
 
-/// Records how the run ended, and gives what its client shall read.
-pub(crate) async fn record<R, E>(
-    ran: Ran<R, E>,
-    claim: &Claim<Started>,
-    engine: &Engine,
-    policy: &Policy,
-    deadline: Instant,
-) -> Delivery<R, E>
-where
-    R: Body<Data = Bytes>,
-    R::Error: Into<BoxError>,
-{
-    let recorder = Recorder { claim, engine, policy };
-    match ran {
-        Ran::Answered(mut response, ran_for) => {
-            response.extensions_mut().insert(Served::by_attempt(claim.grant().attempt));
-            response.extensions_mut().insert(ran_for);
-            recorder.answered(response, deadline).await
-        }
-        Ran::Errored(error) => {
-            recorder.release(recorder.unknown()).await;
-            Delivery::error(error)
-        }
-        Ran::Panicked(payload) => {
-            recorder.release(recorder.unknown()).await;
-            Delivery::panic(payload)
-        }
-        Ran::TimedOut => recorder.answer_lost().await,
-    }
-}
-
 /// Writes a run's end into the store, whatever the store makes of it.
 pub(crate) struct Recorder<'a> {
     pub(crate) claim: &'a Claim<Started>,
     pub(crate) engine: &'a Engine,
     pub(crate) policy: &'a Policy,
+    pub(crate) dialect: &'a Dialect,
 }
 
 impl Recorder<'_> {
+    /// Records how the run ended, and gives what its client shall read.
+    pub(crate) async fn record<R, E>(&self, ran: Ran<R, E>, deadline: Instant) -> Delivery<R, E>
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        match ran {
+            Ran::Answered(mut response, ran_for) => {
+                response.extensions_mut().insert(Served::by_attempt(self.claim.grant().attempt));
+                response.extensions_mut().insert(ran_for);
+                self.answered(response, deadline).await
+            }
+            Ran::Errored(error) => {
+                self.release(self.unknown()).await;
+                Delivery::error(error)
+            }
+            Ran::Panicked(payload) => {
+                self.release(self.unknown()).await;
+                Delivery::panic(payload)
+            }
+            Ran::TimedOut => self.answer_lost().await,
+        }
+    }
+
     async fn answered<R, E>(&self, mut response: Response<R>, deadline: Instant) -> Delivery<R, E>
     where
         R: Body<Data = Bytes>,
@@ -192,13 +187,13 @@ impl Recorder<'_> {
             // Nothing can be promised about a retry.
             Err(_) => true,
         };
-        Delivery::of(reject::answer(&Refusal::AnswerLost { held }))
+        Delivery::of(reject::answer(&Refusal::AnswerLost { held }, self.dialect))
     }
 
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
         match stored_answer(self.engine, self.claim).await {
-            Ok(answer) => replay(answer, None),
-            Err(refusal) => reject::answer(&refusal),
+            Ok(answer) => replay(answer, None, self.dialect),
+            Err(refusal) => reject::answer(&refusal, self.dialect),
         }
     }
 

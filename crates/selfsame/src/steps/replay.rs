@@ -7,6 +7,7 @@ use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_momen
 use selfsame_core::{Answer, AnswerBody};
 
 use crate::body::ResponseBody;
+use crate::dialect::Dialect;
 use crate::outcome::Served;
 use crate::policy::Policy;
 use crate::reject::{self, Refusal};
@@ -15,17 +16,22 @@ use crate::reject::{self, Refusal};
 pub(crate) fn replay<B>(
     mut answer: Answer,
     origin: Option<HeaderValue>,
+    dialect: &Dialect,
 ) -> Response<ResponseBody<B>> {
     let AnswerBody::Kept(body) = answer.body else {
         let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.map(str::to_owned);
-        return reject::answer(&Refusal::NotKept { status: answer.status, location });
+        return reject::answer(&Refusal::NotKept { status: answer.status, location }, dialect);
     };
     keep_fitting_cors(&mut answer.headers, origin);
     let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    if answer.status.is_server_error() {
+        // It would be the same answer every time.
+        dialect.advise(response.headers_mut(), false);
+    }
     response.extensions_mut().insert(Served::Replayed);
     response
 }

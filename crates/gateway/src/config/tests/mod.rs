@@ -4,7 +4,7 @@ mod complaints;
 
 use std::path::Path;
 
-use selfsame::{KeyMode, OnConflict, OnStoreError, ScopeKind, ServerErrors};
+use selfsame::{KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
@@ -12,7 +12,7 @@ use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
 
-/// The example of the contract's section 7, without `profile`.
+/// The example of the contract's section 7.
 const EXAMPLE: &str = r#"
 listen   = "0.0.0.0:8080"
 upstream = "http://127.0.0.1:3000"
@@ -25,6 +25,7 @@ url = "file:./selfsame-data"     # memory: · file: · postgres: · redis:
 listen = "127.0.0.1:9090"        # off loopback it refuses to start without token_file
 
 [idempotency]                    # defaults for every route
+profile   = "ietf"
 key       = "optional"           # "required" | "optional" | "off"
 tenant    = "authorization"
 recover   = "auto"
@@ -72,6 +73,7 @@ fn without_a_file_only_the_upstream_is_needed() {
 #[test]
 fn the_defaults_are_those_of_the_contract() {
     let settings = load("upstream = 'http://a'").expect("valid").defaults;
+    assert_eq!(settings.profile, Profile::Ietf);
     assert_eq!(settings.key, KeyMode::Optional);
     assert_eq!(settings.key_headers, ["idempotency-key"]);
     assert!(!settings.strict);
@@ -111,15 +113,6 @@ fn the_contracts_example_loads() {
 }
 
 #[test]
-fn the_contracts_example_with_its_profile_says_that_this_is_still_to_come() {
-    let text = EXAMPLE.replace("key       =", "profile   = \"ietf\"\nkey       =");
-    assert_eq!(
-        load(&text).expect_err("profile").to_string(),
-        "f.toml:13:1: \"profile\" is not supported yet by this version\n1 mistake"
-    );
-}
-
-#[test]
 fn every_setting_can_be_written() {
     let config = load(
         r#"
@@ -133,6 +126,7 @@ fn every_setting_can_be_written() {
         store = { url = "memory:", spool = "/spool" }
         admin = { listen = "0.0.0.0:1", token_file = "/t" }
         [idempotency]
+        profile = "stripe"
         key = "required"
         key_headers = ["X-Key", "Y-Key"]
         strict = true
@@ -161,6 +155,7 @@ fn every_setting_can_be_written() {
     .expect("valid");
     let seconds = Duration::from_secs;
     let expected = RouteSettings {
+        profile: Profile::Stripe,
         key: KeyMode::Required,
         key_headers: vec!["x-key".parse().expect("a name"), "y-key".parse().expect("a name")],
         strict: true,
@@ -223,6 +218,20 @@ fn an_idempotent_upstream_turns_auto_into_resume() {
     let recover: Vec<Recover> = config.routes.iter().map(|route| route.settings.recover).collect();
     assert_eq!(config.defaults.recover, Recover::Resume);
     assert_eq!(recover, [Recover::Resume, Recover::Auto, Recover::Hold]);
+}
+
+#[test]
+fn stripes_manners_keep_server_errors_unless_the_file_says_otherwise() {
+    let config = load(
+        "upstream = 'http://a'\n[idempotency]\nprofile = 'stripe'\n\
+         [[route]]\nmatch = '/a'\n\
+         [[route]]\nmatch = '/b'\nprofile = 'ietf'\n\
+         [[route]]\nmatch = '/c'\nserver_errors = 'hold'",
+    )
+    .expect("valid");
+    let errors: Vec<_> = config.routes.iter().map(|route| route.settings.server_errors).collect();
+    assert_eq!(config.defaults.server_errors, ServerErrors::Keep);
+    assert_eq!(errors, [ServerErrors::Keep, ServerErrors::Retry, ServerErrors::Hold]);
 }
 
 #[test]

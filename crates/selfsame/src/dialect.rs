@@ -1,0 +1,150 @@
+//! [`Dialect`]: how a refusal is worded, by the route's profile and the request's protocol.
+
+mod grpc;
+mod stripe;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use selfsame_core::headers::{STRIPE_SHOULD_RETRY, X_SHOULD_RETRY};
+use selfsame_core::{Problem, ProblemDetails};
+
+/// How many seconds a client is asked to wait before it tries again.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// Whose manners a route has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Those of the IETF draft: problems as RFC 9457 says, 422 for a key that was reused.
+    Ietf,
+    /// Those of Stripe's API, as its SDKs expect them.
+    Stripe,
+}
+
+/// How a refusal is worded.
+#[derive(Debug, Clone)]
+pub struct Dialect {
+    profile: Profile,
+    contract_page: Arc<str>,
+    protocol: Protocol,
+}
+
+/// What a client listens for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Protocol {
+    Http,
+    Grpc,
+}
+
+impl Dialect {
+    /// By this profile; `contract_page` is where the rules are told.
+    pub fn new(profile: Profile, contract_page: impl Into<Arc<str>>) -> Self {
+        Self { profile, contract_page: contract_page.into(), protocol: Protocol::Http }
+    }
+
+    /// The same to whoever sent a request with these headers: a gRPC client reads a status in the
+    /// trailers, and nothing else.
+    #[must_use]
+    pub fn to_sender_of(&self, headers: &HeaderMap) -> Self {
+        let protocol = if grpc::is_call(headers) { Protocol::Grpc } else { Protocol::Http };
+        Self { protocol, ..self.clone() }
+    }
+
+    /// The status a problem is answered with.
+    pub fn status(&self, problem: Problem) -> StatusCode {
+        match (self.profile, problem) {
+            (Profile::Stripe, Problem::KeyReused) => StatusCode::BAD_REQUEST,
+            _ => problem.status(),
+        }
+    }
+
+    /// A problem as a response, with the headers that belong to it.
+    pub fn response(&self, details: &ProblemDetails) -> Response<Bytes> {
+        let problem = details.problem;
+        let mut response = match (self.protocol, self.profile) {
+            (Protocol::Grpc, _) => grpc::trailers_only(details),
+            (_, Profile::Ietf) => {
+                let body = details.to_json(&self.contract_page);
+                self.written(problem, "application/problem+json", body)
+            }
+            (_, Profile::Stripe) => {
+                let body = stripe::error(details, &self.contract_page);
+                self.written(problem, "application/json", body)
+            }
+        };
+        let headers = response.headers_mut();
+        let link = format!("<{}>; rel=\"describedby\"", problem.type_uri(&self.contract_page));
+        headers.insert(LINK, HeaderValue::from_str(&link).expect("a URL and a slug are ASCII"));
+        self.advise(headers, problem.is_retryable());
+        if matches!(problem, Problem::InProgress | Problem::StoreUnavailable) {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        }
+        response
+    }
+
+    fn written(&self, problem: Problem, kind: &'static str, body: Vec<u8>) -> Response<Bytes> {
+        let mut response = Response::new(Bytes::from(body));
+        *response.status_mut() = self.status(problem);
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response
+    }
+
+    /// Tells SDKs, which go by the status alone, whether another try can help.
+    pub(crate) fn advise(&self, headers: &mut HeaderMap, retryable: bool) {
+        let advice = HeaderValue::from_static(if retryable { "true" } else { "false" });
+        if self.profile == Profile::Stripe {
+            headers.insert(STRIPE_SHOULD_RETRY, advice.clone());
+        }
+        headers.insert(X_SHOULD_RETRY, advice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    fn refused(profile: Profile, problem: Problem) -> (Response<Bytes>, Value) {
+        let dialect = Dialect::new(profile, "https://api.example.com/rules");
+        let response = dialect.response(&ProblemDetails::new(problem, "because").with("extra", 1));
+        let body = serde_json::from_slice(response.body()).expect("JSON");
+        (response, body)
+    }
+
+    #[test]
+    fn a_problem_names_the_page_and_says_whether_to_retry() {
+        let (response, body) = refused(Profile::Ietf, Problem::KeyReused);
+        assert_eq!(response.status(), 422);
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+        assert_eq!(body["type"], "https://api.example.com/rules#key-reused");
+        assert_eq!(
+            response.headers()[LINK],
+            "<https://api.example.com/rules#key-reused>; rel=\"describedby\""
+        );
+        assert_eq!(response.headers()[X_SHOULD_RETRY], "false");
+        assert_eq!(response.headers().get(STRIPE_SHOULD_RETRY), None);
+    }
+
+    #[test]
+    fn stripes_sdks_find_what_they_look_for() {
+        let (response, body) = refused(Profile::Stripe, Problem::KeyReused);
+        assert_eq!(response.status(), 400);
+        assert_eq!(body["error"]["type"], "idempotency_error");
+        assert_eq!(response.headers()[STRIPE_SHOULD_RETRY], "false");
+        assert_eq!(response.headers()[X_SHOULD_RETRY], "false");
+
+        let (response, body) = refused(Profile::Stripe, Problem::InProgress);
+        assert_eq!(response.status(), 409);
+        assert_eq!(response.headers()[CONTENT_TYPE], "application/json");
+        assert_eq!(body["error"]["type"], "invalid_request_error");
+        assert_eq!(body["error"]["code"], "idempotency_key_in_use");
+        assert_eq!(body["error"]["extra"], 1);
+        assert_eq!(response.headers()[STRIPE_SHOULD_RETRY], "true");
+
+        let (_, body) = refused(Profile::Stripe, Problem::StoreUnavailable);
+        assert_eq!(body["error"]["type"], "api_error");
+        assert_eq!(body["error"]["code"], "store_unavailable");
+    }
+}
