@@ -376,7 +376,8 @@ mod writing {
             }
         });
         let longest = join_all(callers).await.into_iter().max().expect("there are callers");
-        assert!(longest < 200 * MIB as u64, "the log grew to {} MiB", longest / MIB as u64);
+        // It is to begin anew at 64 MiB; a busy disk may keep its thread from that for a while.
+        assert!(longest < 400 * MIB as u64, "the log grew to {} MiB", longest / MIB as u64);
     }
 }
 
