@@ -79,3 +79,18 @@ fn the_reaper_takes_what_has_expired_and_leaves_what_is_held() {
     }
     assert_eq!(ledger.effects("held"), 1);
 }
+
+#[test]
+fn an_answer_and_its_replay_name_the_same_end_unless_the_route_is_silent() {
+    let ledger = ledger();
+    let quiet = "[[route]]\nmatch = \"POST /quiet\"\nexpires_header = false\n";
+    let gateway = Gateway::in_front_of(&ledger).with(quiet).start();
+    let (first, retry) = (charge(&gateway, "order-1").send(), charge(&gateway, "order-1").send());
+    assert_eq!(retry.header("idempotent-replayed"), Some("true"));
+    let end = first.header("idempotency-expires").expect("every kept answer says so");
+    assert!(end.len() == "Sun, 06 Nov 1994 08:49:37 GMT".len() && end.ends_with(" GMT"), "{end}");
+    assert_eq!(retry.header("idempotency-expires"), Some(end));
+
+    let quiet = gateway.post("/quiet").key("order-2").json("{}").send();
+    assert_eq!((quiet.status, quiet.header("idempotency-expires")), (201, None));
+}

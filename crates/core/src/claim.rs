@@ -9,21 +9,21 @@
 //!
 //! ```
 //! # use selfsame_core::*;
-//! async fn record(claim: Claim<Unstarted>, answer: Answer) -> Result<Fenced, StoreError> {
+//! async fn record(claim: Claim<Unstarted>, answer: Answer) -> Result<Recorded, StoreError> {
 //!     claim.start().complete(&answer).await
 //! }
 //! ```
 //!
 //! ```compile_fail,E0599
 //! # use selfsame_core::*;
-//! async fn record(claim: Claim<Unstarted>, answer: Answer) -> Result<Fenced, StoreError> {
+//! async fn record(claim: Claim<Unstarted>, answer: Answer) -> Result<Recorded, StoreError> {
 //!     claim.complete(&answer).await
 //! }
 //! ```
 
 use std::sync::Arc;
 
-use crate::{Answer, Checkpoint, Fenced, Grant, Lease, Release, Store, StoreError};
+use crate::{Answer, Checkpoint, Fenced, Grant, Lease, Recorded, Release, Store, StoreError};
 
 /// Takes back the leases of claims that were dropped before their work began.
 pub trait Releaser: Send + Sync + 'static {
@@ -94,7 +94,7 @@ impl Claim<Started> {
 
     /// Records the answer. May be called again after an error: a repeated completion is
     /// recognised.
-    pub async fn complete(&self, answer: &Answer) -> Result<Fenced, StoreError> {
+    pub async fn complete(&self, answer: &Answer) -> Result<Recorded, StoreError> {
         self.store.complete(&self.grant.lease, answer).await
     }
 

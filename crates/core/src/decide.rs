@@ -1,6 +1,6 @@
 //! The claim table: what a request is told, by what is known of its key. Pure.
 
-use crate::{Ask, Claimed, Grant, Lease, Record, State, Timestamp};
+use crate::{Ask, Claimed, Grant, Lease, Record, Replay, State, Timestamp};
 
 /// What a claim comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,9 +68,10 @@ pub fn claim(found: Option<&Record>, ask: &Ask, now: Timestamp) -> (Claimed, Opt
             let next = Record::first(ask, now);
             (Claimed::Run(grant(&next, ask, start)), Some(next))
         }
-        (Decision::Replay, Some(Record { state: State::Completed { answer, .. }, .. })) => {
-            (Claimed::Replay(answer.clone()), None)
-        }
+        (
+            Decision::Replay,
+            Some(&Record { state: State::Completed { ref answer, .. }, expires_at, .. }),
+        ) => (Claimed::Replay(Replay { answer: answer.clone(), expires_at }), None),
         (Decision::Busy, Some(Record { state: State::Claimed { lease_until }, .. })) => {
             (Claimed::Busy { lease_left: lease_until.since(now) }, None)
         }
@@ -103,6 +104,7 @@ fn grant(record: &Record, ask: &Ask, start: Start) -> Grant {
         attempt: record.attempt,
         checkpoint: record.checkpoint.clone(),
         took_over: start == Start::TakeOver,
+        expires_at: record.expires_at,
     }
 }
 

@@ -6,6 +6,8 @@ use http::HeaderName;
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Says that an answer was given before.
 pub const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+/// When the key of an answer expires, as an HTTP date.
+pub const IDEMPOTENCY_EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// A handler's own word on whether its answer is kept: `final`, `transient` or `unknown`.
 pub const IDEMPOTENCY_OUTCOME: HeaderName = HeaderName::from_static("idempotency-outcome");
 /// Tells SDKs that retry every 409 whether this one is worth it.

@@ -1,9 +1,9 @@
-//! [`Lease`], [`Fence`] and [`Fenced`]: the right to run, and the proof that it is still ours.
+//! [`Lease`], [`Fence`], [`Fenced`] and [`Recorded`]: the right to run, and the proof that it is still ours.
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::RecordId;
+use crate::{RecordId, Timestamp};
 
 /// A number that grows with each claim of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,7 +74,17 @@ pub struct Lease {
     pub length: Duration,
 }
 
-/// Whether a write under a [`Lease`] was made.
+/// Whether an answer was recorded under a [`Lease`].
+#[must_use = "a lost lease means that another claim decides now"]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// The lease was good and the answer is durable; its key expires then.
+    Until(Timestamp),
+    /// Another claim, or nobody, holds the record now; nothing was changed.
+    Lost,
+}
+
+/// Whether any other write under a [`Lease`] was made.
 #[must_use = "a lost lease means that another claim decides now"]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fenced {

@@ -35,8 +35,10 @@ pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{Fingerprint, FingerprintForm, RequestFacts};
 pub use key::{InvalidKey, Key};
-pub use lease::{AttemptId, Fence, Fenced, Lease};
+pub use lease::{AttemptId, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
 pub use record::{Label, Record, Recover, Release, Resolution, Resolved, State};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};
-pub use store::{Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Store, Sweep, Swept};
+pub use store::{
+    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept,
+};

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use crate::{
-    Answer, Ask, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId,
+    Answer, Ask, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId, Recorded,
     TenantTag, Timestamp,
 };
 
@@ -213,11 +213,14 @@ impl Record {
 
     /// The work is done. Saying so twice changes nothing and is no error: the first
     /// acknowledgement may have been lost.
-    pub fn complete(&mut self, lease: &Lease, answer: Answer, now: Timestamp) -> Fenced {
+    pub fn complete(&mut self, lease: &Lease, answer: Answer, now: Timestamp) -> Recorded {
         if self.is_claimed_by(lease) && matches!(self.state, State::Completed { .. }) {
-            return Fenced::Applied;
+            return Recorded::Until(self.expires_at);
         }
-        self.change(lease, |record| record.finish(answer, now))
+        match self.change(lease, |record| record.finish(answer, now)) {
+            Fenced::Applied => Recorded::Until(self.expires_at),
+            Fenced::Lost => Recorded::Lost,
+        }
     }
 
     /// The claim ends without an answer to keep.

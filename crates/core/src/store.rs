@@ -10,7 +10,7 @@ use async_trait::async_trait;
 
 use crate::{
     Answer, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record, RecordId,
-    Recover, Release, Resolution, Resolved, StoreError, Timestamp,
+    Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
 };
 
 /// A wish to run.
@@ -38,7 +38,7 @@ pub enum Claimed {
     /// The caller runs, and nobody else.
     Run(Grant),
     /// The work is done: this is its answer.
-    Replay(Answer),
+    Replay(Replay),
     /// Somebody runs.
     Busy {
         /// How long that claim lives unless renewed.
@@ -55,6 +55,15 @@ pub enum Claimed {
     Expired,
 }
 
+/// An answer that was recorded.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Replay {
+    /// The answer.
+    pub answer: Answer,
+    /// When its key expires.
+    pub expires_at: Timestamp,
+}
+
 /// The right to run, with where to go on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Grant {
@@ -66,6 +75,8 @@ pub struct Grant {
     pub checkpoint: Option<Checkpoint>,
     /// Whether a claim before this one died without an outcome.
     pub took_over: bool,
+    /// When the key expires; the outcome can only make that later.
+    pub expires_at: Timestamp,
 }
 
 /// The hot path.
@@ -90,7 +101,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Fenced, StoreError>;
 
     /// Records the answer. Durable when this returns.
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError>;
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError>;
 
     /// Ends the claim without an answer to keep.
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError>;

@@ -83,6 +83,7 @@ fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy
         .answer_bytes_max(settings.answer_bytes_max)
         .stream(settings.stream)
         .replay_set_cookie(settings.replay_set_cookie)
+        .expires_header(settings.expires_header)
         .on_store_error(settings.on_store_error)
         .work(Work::Elsewhere)
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use selfsame_core::{Answer, AnswerBody, Fenced, Lease, RecordId, Store, StoreError};
+use selfsame_core::{Answer, AnswerBody, Lease, RecordId, Recorded, Store, StoreError};
 
 use crate::background::{self, Backoff};
 use crate::spool::Spool;
@@ -107,7 +107,7 @@ impl Landing {
     }
 
     async fn land(&self, lease: Lease, answer: &Answer) -> Result<(), StoreError> {
-        if self.store.complete(&lease, answer).await? == Fenced::Lost {
+        if self.store.complete(&lease, answer).await? == Recorded::Lost {
             telemetry::fenced_write();
             tracing::warn!(record = lease.id.short(), "a late answer was fenced off");
         }

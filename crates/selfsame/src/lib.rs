@@ -26,6 +26,7 @@ mod collect;
 mod delivery;
 mod dialect;
 mod engine;
+mod expires;
 mod landing;
 mod layer;
 mod once;

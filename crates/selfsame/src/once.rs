@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{HeaderMap, StatusCode};
 use selfsame_core::{
-    Answer, AnswerBody, Ask, AttemptId, Claim, Fenced, Fingerprint, Key, Label, RecordId, Release,
-    Scope, Started, Tenant,
+    Answer, AnswerBody, Ask, AttemptId, Claim, Fingerprint, Key, Label, RecordId, Recorded,
+    Release, Scope, Started, Tenant,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -166,7 +166,7 @@ impl Once {
                     engine.waiters.wake(&ask.id);
                     ended
                 }
-                Settled::Replay(answer) => Ended::Result(read(answer)),
+                Settled::Replay(replay) => Ended::Result(read(replay.answer)),
                 Settled::Busy { .. } => Ended::Result(Err(OnceError::InProgress)),
                 Settled::Refused(refusal) => Ended::Result(Err(refused(&refusal))),
                 // A function has no way to say that it ran unprotected.
@@ -207,8 +207,8 @@ impl Call<'_> {
             Ok(Ok(Ok(value))) => {
                 let answer = kept(&value, policy.answer_bytes_max);
                 match recorder.complete(answer).await {
-                    Fenced::Applied => Ended::Result(Ok(value)),
-                    Fenced::Lost => Ended::Result(stored_truth(engine, &claim).await),
+                    Recorded::Until(_) => Ended::Result(Ok(value)),
+                    Recorded::Lost => Ended::Result(stored_truth(engine, &claim).await),
                 }
             }
             Ok(Ok(Err(error))) => {
@@ -251,7 +251,7 @@ async fn stored_truth<T: DeserializeOwned, E>(
     claim: &Claim<Started>,
 ) -> Result<T, OnceError<E>> {
     match steps::stored_answer(engine, claim).await {
-        Ok(answer) => read(answer),
+        Ok(replay) => read(replay.answer),
         Err(refusal) => Err(refused(&refusal)),
     }
 }

@@ -96,6 +96,7 @@ pub struct Policy {
     pub(crate) answer_bytes_max: usize,
     pub(crate) stream: bool,
     pub(crate) replay_set_cookie: bool,
+    pub(crate) expires_header: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) log_keys: bool,
     pub(crate) work: Work,
@@ -126,6 +127,7 @@ impl Default for Policy {
             answer_bytes_max: 1024 * 1024,
             stream: false,
             replay_set_cookie: false,
+            expires_header: true,
             on_store_error: OnStoreError::Reject,
             log_keys: false,
             work: Work::Here,
@@ -186,6 +188,8 @@ settings! {
     stream: bool;
     /// Whether `Set-Cookie` is part of a replay.
     replay_set_cookie: bool;
+    /// Whether answers say when their key expires (`Idempotency-Expires`). They do unless set.
+    expires_header: bool;
     /// What becomes of keyed requests while the store is down: refused, unless set.
     on_store_error: OnStoreError;
     /// Whether keys may appear in logs, beside the first characters of their record's id.

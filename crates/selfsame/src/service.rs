@@ -88,8 +88,8 @@ impl<S> IdempotencyService<S> {
                     engine.waiters.wake(&asked.ask.id);
                     delivery
                 }
-                Settled::Replay(answer) => {
-                    Delivery::of(steps::replay(answer, asked.origin, &dialect))
+                Settled::Replay(found) => {
+                    Delivery::of(steps::replay(found, asked.origin, &policy, &dialect))
                 }
                 Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
                 Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::Trial;
 use super::samples::{HOUR, LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, retry};
 use crate::Fenced::Applied;
-use crate::{Ask, Claimed, Fence, Find, Grant, Recover, Release};
+use crate::{Ask, Claimed, Fence, Find, Grant, Recorded, Recover, Release};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -52,7 +52,36 @@ pub async fn an_answer_is_kept_for_the_retention(trial: Trial) {
     let grant = trial.run(&first).await;
     assert_eq!(trial.complete(&grant.lease, &answer("done")).await, Applied);
     trial.pass(RETENTION - MARGIN).await;
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("done")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("done"));
+}
+
+/// Whoever runs is told when its key expires, before the work and after it.
+pub async fn a_claim_says_when_its_key_expires(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    let promised = trial.record(&first.id).await.expires_at;
+    assert_eq!(grant.expires_at, promised);
+    trial.pass(LEASE + MARGIN).await;
+    let later = trial.run(&retry(&first)).await;
+    assert_eq!(later.expires_at, promised);
+    assert_eq!(trial.record_answer(&later.lease, &answer("done")).await, Recorded::Until(promised));
+}
+
+/// A late outcome prolongs that, and is told so; the replay says how long it can be had: so long,
+/// and no longer.
+pub async fn a_replay_says_when_its_key_expires(trial: Trial) {
+    let first = Ask { lease: RETENTION * 2, ..ask("k") };
+    let grant = trial.run(&first).await;
+    trial.pass(RETENTION - MINUTE).await;
+    let recorded = trial.record_answer(&grant.lease, &answer("late")).await;
+    let replay = trial.replay(&retry(&first)).await;
+    assert_eq!(recorded, Recorded::Until(replay.expires_at));
+    assert_eq!(trial.record_answer(&grant.lease, &answer("late")).await, recorded);
+    assert_eq!(trial.record(&first.id).await.expires_at, replay.expires_at);
+    trial.pass(replay.expires_at.since(trial.now().await) - MARGIN).await;
+    assert_eq!(trial.replay(&retry(&first)).await, replay);
+    trial.pass(MARGIN * 2).await;
+    expect_new(trial.run(&retry(&first)).await);
 }
 
 /// The retention counts from first use: neither replays nor later attempts prolong it.
@@ -64,7 +93,7 @@ pub async fn a_key_is_not_prolonged_by_use(trial: Trial) {
     let second = trial.run(&retry(&first)).await;
     assert_eq!(trial.complete(&second.lease, &answer("done")).await, Applied);
     trial.pass(RETENTION / 2 - MARGIN).await;
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("done")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("done"));
     trial.pass(MARGIN * 2).await;
     expect_new(trial.run(&retry(&first)).await);
 }
@@ -76,7 +105,7 @@ pub async fn an_outcome_is_kept_for_an_hour(trial: Trial) {
     trial.pass(RETENTION - MINUTE).await;
     assert_eq!(trial.complete(&grant.lease, &answer("late")).await, Applied);
     trial.pass(HOUR - MARGIN).await;
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("late")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("late"));
     trial.pass(MARGIN * 2).await;
     expect_new(trial.run(&retry(&first)).await);
 }
@@ -88,7 +117,7 @@ pub async fn an_outcome_is_kept_for_a_short_retention(trial: Trial) {
     trial.pass(MINUTE * 10).await;
     assert_eq!(trial.complete(&grant.lease, &answer("late")).await, Applied);
     trial.pass(MINUTE * 2 - MARGIN).await;
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("late")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("late"));
     trial.pass(MARGIN * 2).await;
     expect_new(trial.run(&retry(&first)).await);
 }
@@ -101,7 +130,7 @@ pub async fn a_live_lease_outlasts_the_retention(trial: Trial) {
     assert!(matches!(trial.claim(&retry(&first)).await, Claimed::Busy { .. }));
     assert!(trial.get(&first.id).await.is_some());
     assert_eq!(trial.complete(&grant.lease, &answer("late")).await, Applied);
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("late")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("late"));
 }
 
 /// The same for a lease that lives on by renewal, past retention and sweeps.

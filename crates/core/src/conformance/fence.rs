@@ -3,7 +3,7 @@
 use super::Trial;
 use super::samples::{LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, AttemptId, Claimed, Fence, Lease, Release};
+use crate::{Ask, AttemptId, Fence, Lease, Release};
 
 const RELEASES: [Release; 6] = [
     Release::NeverRan,
@@ -38,7 +38,7 @@ pub async fn a_stale_claim_cannot_complete(trial: Trial) {
     assert_eq!(trial.record(&stale.id).await, before);
     assert_eq!(trial.complete(&fresh, &answer("done")).await, Applied);
     assert_eq!(trial.complete(&stale, &answer("later")).await, Lost);
-    assert_eq!(trial.claim(&retry(&ask("k"))).await, Claimed::Replay(answer("done")));
+    assert_eq!(trial.replay(&retry(&ask("k"))).await.answer, answer("done"));
 }
 
 /// Whoever was taken over cannot give the key away.
@@ -73,7 +73,7 @@ pub async fn of_two_completions_the_newer_claim_wins(trial: Trial) {
         async move { trial.complete(&lease, &answer(body)).await }
     });
     assert_eq!(trial.race(rivals).await, [Lost, Applied]);
-    assert_eq!(trial.claim(&retry(&ask("k"))).await, Claimed::Replay(answer("fresh")));
+    assert_eq!(trial.replay(&retry(&ask("k"))).await.answer, answer("fresh"));
 }
 
 /// Nobody writes to a key that was never claimed.
@@ -136,7 +136,7 @@ pub async fn completing_twice_keeps_the_first_answer(trial: Trial) {
     trial.pass(MARGIN).await;
     assert_eq!(trial.complete(&lease, &answer("second")).await, Applied);
     assert_eq!(trial.record(&lease.id).await, before);
-    assert_eq!(trial.claim(&ask("k")).await, Claimed::Replay(answer("first")));
+    assert_eq!(trial.replay(&ask("k")).await.answer, answer("first"));
 }
 
 /// An answer is final: its own claim can take nothing back.
@@ -157,7 +157,7 @@ pub async fn a_late_owner_that_nobody_overtook_may_complete(trial: Trial) {
     let lease = trial.run(&ask("k")).await.lease;
     trial.pass(LEASE + MARGIN).await;
     assert_eq!(trial.complete(&lease, &answer("late")).await, Applied);
-    assert_eq!(trial.claim(&ask("k")).await, Claimed::Replay(answer("late")));
+    assert_eq!(trial.replay(&ask("k")).await.answer, answer("late"));
 }
 
 struct Overtaken {

@@ -122,6 +122,8 @@ macro_rules! each_law {
                 an_expired_key_takes_another_request
                 an_expired_record_is_not_shown
                 an_answer_is_kept_for_the_retention
+                a_claim_says_when_its_key_expires
+                a_replay_says_when_its_key_expires
                 a_key_is_not_prolonged_by_use
                 an_outcome_is_kept_for_an_hour
                 an_outcome_is_kept_for_a_short_retention

@@ -8,7 +8,8 @@ use async_trait::async_trait;
 use super::pauses::Pauses;
 use crate::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Inspect, Lease,
-    Record, RecordId, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept, Timestamp,
+    Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept,
+    Timestamp,
 };
 
 pub(super) struct Pausing {
@@ -51,7 +52,7 @@ impl Store for Pausing {
         self.around(self.store.checkpoint(lease, checkpoint)).await
     }
 
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         self.around(self.store.complete(lease, answer)).await
     }
 

@@ -3,7 +3,7 @@
 use super::Trial;
 use super::samples::{HOUR, LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, AttemptId, Claimed, Lease, RecordId, Recover, Release, Resolution, Resolved};
+use crate::{Ask, AttemptId, Lease, RecordId, Recover, Release, Resolution, Resolved};
 
 /// The work was not done: the next retry does it, and it is one more attempt.
 pub async fn a_key_that_was_freed_runs_again(trial: Trial) {
@@ -21,7 +21,7 @@ pub async fn a_key_that_was_completed_by_hand_replays(trial: Trial) {
     let (first, lease) = hold(&trial).await;
     let by_hand = Resolution::Complete(answer("by hand"));
     assert_eq!(trial.resolve(&first.id, lease.fence, &by_hand).await, Resolved::Done);
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("by hand")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("by hand"));
 }
 
 /// A decision long after the retention is an outcome, and kept as one.
@@ -31,7 +31,7 @@ pub async fn a_decision_is_kept_for_an_hour(trial: Trial) {
     let by_hand = Resolution::Complete(answer("by hand"));
     assert_eq!(trial.resolve(&first.id, lease.fence, &by_hand).await, Resolved::Done);
     trial.pass(HOUR - MARGIN).await;
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer("by hand")));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("by hand"));
     trial.pass(MARGIN * 2).await;
     assert_eq!(trial.run(&retry(&first)).await.attempt, 1);
 }
@@ -96,7 +96,7 @@ pub async fn one_of_two_decisions_counts(trial: Trial) {
         [Resolved::NotHeld, Resolved::Done] => "right",
         ref both => panic!("one decision counts, not {both:?}"),
     };
-    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Replay(answer(winner)));
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer(winner));
 }
 
 /// Whoever ran before a decision can change nothing after it.

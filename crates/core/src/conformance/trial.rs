@@ -9,7 +9,8 @@ use super::pauses::Pauses;
 use super::pausing::Pausing;
 use crate::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Grant, Inspect, Lease,
-    Record, RecordId, Release, Resolution, Resolved, Store, Sweep, Swept, Timestamp,
+    Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, Sweep, Swept,
+    Timestamp,
 };
 
 /// A store under test, with pauses around all it does. A law is a function over it.
@@ -75,6 +76,14 @@ impl Trial {
         }
     }
 
+    /// Asks for a key that must be completed.
+    pub async fn replay(&self, ask: &Ask) -> Replay {
+        match self.claim(ask).await {
+            Claimed::Replay(replay) => replay,
+            other => panic!("the key must be completed, not {other:?}"),
+        }
+    }
+
     /// Reads a record that must be there.
     pub async fn record(&self, id: &RecordId) -> Record {
         self.get(id).await.expect("the record must be there")
@@ -114,6 +123,14 @@ impl Trial {
 
     /// [`Store::complete`].
     pub async fn complete(&self, lease: &Lease, answer: &Answer) -> Fenced {
+        match self.record_answer(lease, answer).await {
+            Recorded::Until(_) => Fenced::Applied,
+            Recorded::Lost => Fenced::Lost,
+        }
+    }
+
+    /// [`Store::complete`], for laws that look at the expiry.
+    pub async fn record_answer(&self, lease: &Lease, answer: &Answer) -> Recorded {
         self.store.complete(lease, answer).await.expect(WORKS)
     }
 

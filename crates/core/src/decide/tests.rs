@@ -103,9 +103,10 @@ fn another_request_is_told_so_before_anything_else_is_said() {
 fn a_completed_key_replays_also_to_its_own_claim() {
     let first = ask("k");
     let record = record(&first, completed());
+    let replay = Replay { answer: answer("done"), expires_at: record.expires_at };
     for ask in [&first, &retry(&first)] {
         assert_eq!(decided(&record, ask), Decision::Replay);
-        assert_eq!(claim(Some(&record), ask, NOW), (Claimed::Replay(answer("done")), None));
+        assert_eq!(claim(Some(&record), ask, NOW), (Claimed::Replay(replay.clone()), None));
     }
 }
 
@@ -200,7 +201,8 @@ fn a_further_run_keeps_all_but_the_claim() {
             attempt_id: next_ask.attempt_id,
             length: LEASE * 2,
         };
-        let grant = Grant { lease, attempt: 2, checkpoint: saved, took_over };
+        let expires_at = expected.expires_at;
+        let grant = Grant { lease, attempt: 2, checkpoint: saved, took_over, expires_at };
         assert_eq!((claimed, next), (Claimed::Run(grant), Some(expected)));
     }
 }

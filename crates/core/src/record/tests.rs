@@ -66,7 +66,8 @@ fn an_outcome_prolongs_a_record_and_never_shortens_it() {
     for (retention, at, expires_at) in table {
         let (record, lease) = claimed(Recover::Resume);
         let mut record = Record { retention, expires_at: NOW + retention, ..record };
-        assert_eq!(record.complete(&lease, answer("done"), at), Fenced::Applied);
+        let recorded = record.complete(&lease, answer("done"), at);
+        assert_eq!(recorded, Recorded::Until(expires_at));
         assert_eq!(record.expires_at, expires_at);
     }
 }
@@ -139,7 +140,8 @@ fn its_own_claim_writes_only_while_claimed_or_held() {
         let record = Record { state, ..claimed.clone() };
         assert_eq!(record.clone().renew(&lease, NOW), fenced);
         assert_eq!(record.clone().checkpoint(&lease, checkpoint("paid")), fenced);
-        assert_eq!(record.clone().complete(&lease, answer("done"), NOW), fenced);
+        let recorded = record.clone().complete(&lease, answer("done"), NOW);
+        assert_eq!(recorded != Recorded::Lost, fenced == Fenced::Applied);
         for release in RELEASES {
             assert_eq!(record.clone().release(&lease, release, NOW), fenced, "{record:?}");
         }
@@ -157,7 +159,7 @@ fn a_write_shows_both_fence_and_attempt_id_or_changes_nothing() {
         let mut after = record.clone();
         assert_eq!(after.renew(&stranger, NOW + LEASE), Fenced::Lost);
         assert_eq!(after.checkpoint(&stranger, checkpoint("late")), Fenced::Lost);
-        assert_eq!(after.complete(&stranger, answer("late"), NOW), Fenced::Lost);
+        assert_eq!(after.complete(&stranger, answer("late"), NOW), Recorded::Lost);
         assert_eq!(after.release(&stranger, Release::Retry, NOW), Fenced::Lost);
         assert_eq!(after, record);
     }
@@ -166,9 +168,10 @@ fn a_write_shows_both_fence_and_attempt_id_or_changes_nothing() {
 #[test]
 fn completing_again_keeps_the_first_answer() {
     let (mut record, lease) = claimed(Recover::Resume);
-    assert_eq!(record.complete(&lease, answer("first"), NOW), Fenced::Applied);
+    let recorded = record.complete(&lease, answer("first"), NOW);
     let first = record.clone();
-    assert_eq!(record.complete(&lease, answer("second"), NOW + HOUR), Fenced::Applied);
+    assert_eq!(recorded, Recorded::Until(first.expires_at));
+    assert_eq!(record.complete(&lease, answer("second"), NOW + HOUR), recorded);
     assert_eq!(record, first);
 }
 

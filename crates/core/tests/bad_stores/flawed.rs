@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use selfsame_core::conformance::{Bench, SettableClock};
 use selfsame_core::{
     Answer, Ask, AttemptId, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find,
-    FullStore, Inspect, Lease, Record, RecordId, Release, Resolution, Resolved, State, Store,
-    StoreError, Sweep, Swept, Timestamp,
+    FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State,
+    Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 /// What is wrong with a store.
@@ -28,6 +28,7 @@ pub(crate) enum Flaw {
     SweepsByAgeAlone,
     TakesEveryoneForARival,
     KeepsTheLastAnswer,
+    PromisesTheRetentionAnew,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -141,9 +142,16 @@ impl Store for Flawed {
         let mut data = self.lock();
         let now = self.clock.now();
         let (found, ask) = self.bend(data.records.get(&ask.id), ask, now);
-        let (claimed, mut next) = selfsame_core::claim(found.as_ref(), &ask, now);
+        let (mut claimed, mut next) = selfsame_core::claim(found.as_ref(), &ask, now);
         if self.has(Flaw::LocksToReplay) && matches!(claimed, Claimed::Replay(_)) {
             next = found.map(|found| found.claimed_again(&ask, now));
+        }
+        if self.has(Flaw::PromisesTheRetentionAnew) {
+            match &mut claimed {
+                Claimed::Run(grant) => grant.expires_at = now + ask.retention,
+                Claimed::Replay(replay) => replay.expires_at = now + ask.retention,
+                _ => {}
+            }
         }
         data.records.extend(next.map(|next| (ask.id, next)));
         Ok(claimed)
@@ -162,14 +170,15 @@ impl Store for Flawed {
         Ok(self.change(lease, |record, lease| record.checkpoint(lease, checkpoint.clone())))
     }
 
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         let now = self.clock.now();
-        Ok(self.change(lease, |record, lease| {
-            if self.has(Flaw::KeepsTheLastAnswer) && record.is_claimed_by(lease) {
-                record.state = State::Claimed { lease_until: now };
-            }
-            record.complete(lease, answer.clone(), now)
-        }))
+        let mut data = self.lock();
+        let Some(record) = data.records.get_mut(&lease.id) else { return Ok(Recorded::Lost) };
+        let lease = self.shown(record, lease);
+        if self.has(Flaw::KeepsTheLastAnswer) && record.is_claimed_by(&lease) {
+            record.state = State::Claimed { lease_until: now };
+        }
+        Ok(record.complete(&lease, answer.clone(), now))
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {

@@ -124,3 +124,9 @@ async fn a_store_that_keeps_the_last_answer_is_rejected() {
     let laws = ["completing_twice_keeps_the_first_answer"];
     expect_caught(Flaw::KeepsTheLastAnswer, &laws).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_promises_the_retention_with_each_use_is_rejected() {
+    let laws = ["a_claim_says_when_its_key_expires", "a_replay_says_when_its_key_expires"];
+    expect_caught(Flaw::PromisesTheRetentionAnew, &laws).await;
+}

@@ -27,7 +27,7 @@ pub(super) const IDEMPOTENCY: Vocabulary =
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match"], &PER_ROUTE] };
 
-const PER_ROUTE: [&str; 24] = [
+const PER_ROUTE: [&str; 25] = [
     "profile",
     "key",
     "key_headers",
@@ -51,6 +51,7 @@ const PER_ROUTE: [&str; 24] = [
     "max_response_body",
     "stream",
     "replay_set_cookie",
+    "expires_header",
     "on_store_error",
 ];
 

@@ -62,6 +62,8 @@ pub struct RouteSettings {
     pub stream: bool,
     /// `replay_set_cookie`: whether `Set-Cookie` is part of a replay.
     pub replay_set_cookie: bool,
+    /// `expires_header`: whether answers say when their key expires.
+    pub expires_header: bool,
     /// `on_store_error`: what becomes of keyed requests while the store is down.
     pub on_store_error: OnStoreError,
 }
@@ -103,6 +105,7 @@ impl Default for RouteSettings {
             answer_bytes_max: 1 << 20,
             stream: false,
             replay_set_cookie: false,
+            expires_header: true,
             on_store_error: OnStoreError::Reject,
         }
     }
@@ -148,6 +151,7 @@ impl Draft {
         section.set("max_response_body", &SIZE, &mut to.answer_bytes_max);
         section.set("stream", &SWITCH, &mut to.stream);
         section.set("replay_set_cookie", &SWITCH, &mut to.replay_set_cookie);
+        section.set("expires_header", &SWITCH, &mut to.expires_header);
         section.set("on_store_error", &ON_STORE_ERROR, &mut to.on_store_error);
         draft.check(section);
         draft

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use selfsame_core::{Answer, Ask, Claim, Claimed, StoreError, StoreErrorKind, Unstarted};
+use selfsame_core::{Ask, Claim, Claimed, Replay, StoreError, StoreErrorKind, Unstarted};
 
 use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};
@@ -11,7 +11,7 @@ use crate::telemetry;
 
 pub(crate) enum Settled {
     Run(Claim<Unstarted>),
-    Replay(Answer),
+    Replay(Replay),
     /// Somebody runs, and lives this long unless the claim is renewed.
     Busy {
         lease_left: Duration,
@@ -34,7 +34,7 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
             }
             Settled::Run(Claim::new(grant, engine.store.clone(), engine.give_back.clone()))
         }
-        Ok(Claimed::Replay(answer)) => Settled::Replay(answer),
+        Ok(Claimed::Replay(replay)) => Settled::Replay(replay),
         Ok(Claimed::Busy { lease_left }) => Settled::Busy { lease_left },
         Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused),
         Ok(Claimed::Held { newly }) => {

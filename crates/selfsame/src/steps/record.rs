@@ -6,8 +6,10 @@ use bytes::Bytes;
 use http::response::Parts;
 use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
+use selfsame_core::headers::IDEMPOTENCY_EXPIRES;
 use selfsame_core::{
-    Answer, AnswerBody, Claim, Fenced, RecordId, Release, Started, State, StoreError,
+    Answer, AnswerBody, Claim, Fenced, Grant, RecordId, Recorded, Release, Replay, Started, State,
+    StoreError,
 };
 use tokio::time::Instant;
 
@@ -19,6 +21,7 @@ use crate::collect::{Collected, collect};
 use crate::delivery::Delivery;
 use crate::dialect::Dialect;
 use crate::engine::Engine;
+use crate::expires;
 use crate::outcome::{Outcome, Served};
 use crate::policy::{Policy, ServerErrors, Work};
 use crate::reject::{self, Refusal};
@@ -67,6 +70,10 @@ impl Recorder<'_> {
     {
         let said = Outcome::take_from(response.headers_mut());
         let said = response.extensions_mut().remove().or(said);
+        if self.policy.expires_header {
+            // The handler's own is about a key of its own.
+            response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
+        }
         let outcome = said.unwrap_or_else(|| Outcome::of(response.status()));
         let release = match outcome {
             Outcome::Final => return self.keep(response, deadline).await,
@@ -94,7 +101,7 @@ impl Recorder<'_> {
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
-        let (parts, body) = response.into_parts();
+        let (mut parts, body) = response.into_parts();
         let collected = match self.streams(&parts) {
             true => Collected::Over { begun: Vec::new(), rest: Box::pin(body) },
             false => collect(body, self.policy.answer_bytes_max, deadline).await,
@@ -104,19 +111,23 @@ impl Recorder<'_> {
                 let body = AnswerBody::Kept(data.clone());
                 let answer = answer_to_keep(&parts, body, trailers.clone(), self.policy);
                 match self.complete(answer).await {
-                    Fenced::Applied => {
+                    Recorded::Until(expires_at) => {
+                        expires::say(expires_at, &mut parts.headers, self.policy);
                         let body = ResponseBody::whole(data, trailers);
                         Delivery::of(Response::from_parts(parts, body))
                     }
-                    Fenced::Lost => Delivery::of(self.stored_truth().await),
+                    Recorded::Lost => Delivery::of(self.stored_truth().await),
                 }
             }
             Collected::Over { begun, rest } => {
                 let none = HeaderMap::new();
                 let answer = answer_to_keep(&parts, AnswerBody::NotKept, none, self.policy);
                 match self.complete(answer).await {
-                    Fenced::Applied => Delivery::pumped(parts, begun, rest, deadline),
-                    Fenced::Lost => Delivery::of(self.stored_truth().await),
+                    Recorded::Until(expires_at) => {
+                        expires::say(expires_at, &mut parts.headers, self.policy);
+                        Delivery::pumped(parts, begun, rest, deadline)
+                    }
+                    Recorded::Lost => Delivery::of(self.stored_truth().await),
                 }
             }
             Collected::Broken => self.answer_lost().await,
@@ -130,14 +141,18 @@ impl Recorder<'_> {
     }
 
     /// A store that fails now does not take the answer from the client: it lands later.
-    pub(crate) async fn complete(&self, answer: Answer) -> Fenced {
+    pub(crate) async fn complete(&self, answer: Answer) -> Recorded {
         match self.claim.complete(&answer).await {
-            Ok(fenced) => self.counted(fenced),
+            Ok(Recorded::Lost) => {
+                self.count_fenced();
+                Recorded::Lost
+            }
+            Ok(recorded) => recorded,
             Err(error) => {
-                let lease = self.claim.grant().lease;
+                let Grant { lease, expires_at, .. } = *self.claim.grant();
                 tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
                 self.engine.landing.take(lease, answer).await;
-                Fenced::Applied
+                Recorded::Until(expires_at)
             }
         }
     }
@@ -148,7 +163,8 @@ impl Recorder<'_> {
             release => self.insist(|| self.claim.release(release)).await,
         };
         match released {
-            Ok(fenced) => drop(self.counted(fenced)),
+            Ok(Fenced::Applied) => {}
+            Ok(Fenced::Lost) => self.count_fenced(),
             Err(error) => tracing::error!(
                 %error,
                 record = self.id().short(),
@@ -192,17 +208,14 @@ impl Recorder<'_> {
 
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
         match stored_answer(self.engine, self.claim).await {
-            Ok(answer) => replay(answer, None, self.dialect),
+            Ok(found) => replay(found, None, self.policy, self.dialect),
             Err(refusal) => reject::answer(&refusal, self.dialect),
         }
     }
 
-    fn counted(&self, fenced: Fenced) -> Fenced {
-        if fenced == Fenced::Lost {
-            telemetry::fenced_write();
-            tracing::warn!(record = self.id().short(), "a stale write was fenced off");
-        }
-        fenced
+    fn count_fenced(&self) {
+        telemetry::fenced_write();
+        tracing::warn!(record = self.id().short(), "a stale write was fenced off");
     }
 
     fn id(&self) -> &RecordId {
@@ -214,14 +227,16 @@ impl Recorder<'_> {
 pub(crate) async fn stored_answer(
     engine: &Engine,
     claim: &Claim<Started>,
-) -> Result<Answer, Refusal> {
+) -> Result<Replay, Refusal> {
     let record = match engine.store.get(&claim.grant().lease.id).await {
-        Ok(record) => record,
+        Ok(Some(record)) => record,
+        Ok(None) => return Err(Refusal::Held),
         Err(_) => return Err(Refusal::StoreDown),
     };
-    match record.map(|record| record.state) {
-        Some(State::Completed { answer, .. }) => Ok(answer),
-        Some(State::Claimed { .. }) => Err(Refusal::Busy),
+    let expires_at = record.expires_at;
+    match record.state {
+        State::Completed { answer, .. } => Ok(Replay { answer, expires_at }),
+        State::Claimed { .. } => Err(Refusal::Busy),
         _ => Err(Refusal::Held),
     }
 }

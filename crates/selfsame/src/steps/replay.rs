@@ -4,20 +4,23 @@ use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, LOCATION, SET_CO
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response};
 use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_moment};
-use selfsame_core::{Answer, AnswerBody};
+use selfsame_core::{Answer, AnswerBody, Replay};
 
 use crate::body::ResponseBody;
 use crate::dialect::Dialect;
+use crate::expires;
 use crate::outcome::Served;
 use crate::policy::Policy;
 use crate::reject::{self, Refusal};
 
 /// The answer, to a retry that came from `origin`.
 pub(crate) fn replay<B>(
-    mut answer: Answer,
+    replay: Replay,
     origin: Option<HeaderValue>,
+    policy: &Policy,
     dialect: &Dialect,
 ) -> Response<ResponseBody<B>> {
+    let Replay { mut answer, expires_at } = replay;
     let AnswerBody::Kept(body) = answer.body else {
         let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.map(str::to_owned);
@@ -28,6 +31,7 @@ pub(crate) fn replay<B>(
     *response.status_mut() = answer.status;
     *response.headers_mut() = answer.headers;
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
+    expires::say(expires_at, response.headers_mut(), policy);
     if answer.status.is_server_error() {
         // It would be the same answer every time.
         dialect.advise(response.headers_mut(), false);

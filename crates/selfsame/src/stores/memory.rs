@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use selfsame_core::{
     Answer, Ask, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
-    Record, RecordId, Release, Resolution, Resolved, State, Store, StoreError, Sweep, Swept,
-    Timestamp,
+    Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError, Sweep,
+    Swept, Timestamp,
 };
 
 use super::SystemClock;
@@ -141,8 +141,10 @@ impl Store for MemoryStore {
         self.change(lease, |record, _| record.checkpoint(lease, checkpoint.clone()))
     }
 
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
-        self.change(lease, |record, now| record.complete(lease, answer.clone(), now))
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
+        let (mut shard, now) = self.lock(&lease.id);
+        let Some(record) = shard.get_mut(&lease.id) else { return Ok(Recorded::Lost) };
+        Ok(record.complete(lease, answer.clone(), now))
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Fenced, FullStore, Lease, Record, RecordId, Release, Store,
-    StoreError,
+    Answer, Ask, Checkpoint, Claimed, Fenced, FullStore, Lease, Record, RecordId, Recorded,
+    Release, Store, StoreError,
 };
 
 use crate::telemetry;
@@ -52,7 +52,7 @@ impl Store for Metered {
         self.timed("checkpoint", self.inner.checkpoint(lease, checkpoint)).await
     }
 
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         self.timed("complete", self.inner.complete(lease, answer)).await
     }
 

@@ -4,11 +4,15 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use selfsame::stores::MemoryStore;
+use selfsame_core::conformance::SettableClock;
 use selfsame_core::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Inspect, Lease,
-    Record, RecordId, Release, Resolution, Resolved, Store, StoreError, StoreErrorKind, Sweep,
-    Swept, Timestamp,
+    Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, StoreErrorKind,
+    Sweep, Swept, Timestamp,
 };
+
+use crate::support::Rig;
 
 /// How the next calls fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,14 @@ pub(crate) enum Fault {
 pub(crate) struct Faulty {
     inner: Arc<dyn FullStore>,
     fault: Mutex<Fault>,
+}
+
+/// A rig on such a store in memory.
+pub(crate) fn faulty_rig() -> (Rig, Arc<Faulty>) {
+    let clock = Arc::new(SettableClock::new());
+    let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
+    let faulty = Arc::new(Faulty::new(memory));
+    (Rig::on(faulty.clone(), clock), faulty)
 }
 
 impl Faulty {
@@ -73,7 +85,7 @@ impl Store for Faulty {
         self.after(self.inner.checkpoint(lease, point).await?)
     }
 
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         self.before()?;
         self.after(self.inner.complete(lease, answer).await?)
     }

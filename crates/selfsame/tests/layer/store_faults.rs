@@ -1,23 +1,13 @@
 //! A store that is down, or whose word was lost.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
-use selfsame::stores::MemoryStore;
 use selfsame::{Idempotency, OnStoreError, Policy, Served, Spool};
 use selfsame_core::Secret;
-use selfsame_core::conformance::SettableClock;
 use tower::ServiceExt;
 
-use crate::faulty::{Fault, Faulty};
+use crate::faulty::{Fault, faulty_rig};
 use crate::support::{Rig, Runs, answer, post, send};
-
-fn faulty_rig() -> (Rig, Arc<Faulty>) {
-    let clock = Arc::new(SettableClock::new());
-    let memory = Arc::new(MemoryStore::with_clock(clock.clone()));
-    let faulty = Arc::new(Faulty::new(memory));
-    (Rig::on(faulty.clone(), clock), faulty)
-}
 
 #[tokio::test]
 async fn while_the_store_is_down_nothing_runs() {

@@ -94,6 +94,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.answer_bytes_max, 1024 * 1024);
     assert!(!settings.stream);
     assert!(!settings.replay_set_cookie);
+    assert!(settings.expires_header);
     assert_eq!(settings.on_store_error, OnStoreError::Reject);
 }
 
@@ -149,6 +150,7 @@ fn every_setting_can_be_written() {
         max_response_body = "5KiB"
         stream = true
         replay_set_cookie = true
+        expires_header = false
         on_store_error = "bypass"
         "#,
     )
@@ -176,6 +178,7 @@ fn every_setting_can_be_written() {
         answer_bytes_max: 5 * 1024,
         stream: true,
         replay_set_cookie: true,
+        expires_header: false,
         on_store_error: OnStoreError::Bypass,
     };
     assert_eq!(config.defaults, expected);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use selfsame_core::{
-    Ask, Checkpoint, Claimed, Clock, Fence, Fenced, Lease, Record, RecordId, Release, Resolution,
-    Resolved, State, Swept, Timestamp, wire,
+    Ask, Checkpoint, Claimed, Clock, Fence, Fenced, Lease, Record, RecordId, Recorded, Release,
+    Resolution, Resolved, State, Swept, Timestamp, wire,
 };
 
 use super::expiry::Buckets;
@@ -97,14 +97,14 @@ impl Ledger {
     }
 
     /// `frame` is the answer, encoded by the caller: the writer's thread has enough to do.
-    pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Fenced, Trouble> {
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+    pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Recorded, Trouble> {
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Recorded::Lost) };
         let was_complete = matches!(record.state, State::Completed { .. });
-        let fenced = record.complete(lease, stand_in(), self.now);
-        if fenced == Fenced::Applied && !was_complete {
+        let recorded = record.complete(lease, stand_in(), self.now);
+        if recorded != Recorded::Lost && !was_complete {
             self.save(&record, Some(frame))?;
         }
-        Ok(fenced)
+        Ok(recorded)
     }
 
     pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {

@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease, Record,
-    RecordId, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept, Timestamp, wire,
+    RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept, Timestamp,
+    wire,
 };
 
 use super::EmbeddedStore;
@@ -37,7 +38,7 @@ impl Store for EmbeddedStore {
         self.writes.ask(move |ledger| ledger.checkpoint(&lease, checkpoint)).await
     }
 
-    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Fenced, StoreError> {
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         let (lease, frame) = (*lease, wire::encode_answer(&lease.id, answer));
         self.writes.ask(move |ledger| ledger.complete(&lease, &frame)).await
     }
