@@ -102,6 +102,7 @@ fn grant(record: &Record, ask: &Ask, start: Start) -> Grant {
             length: ask.lease,
         },
         attempt: record.attempt,
+        birth: record.birth,
         checkpoint: record.checkpoint.clone(),
         took_over: start == Start::TakeOver,
         expires_at: record.expires_at,

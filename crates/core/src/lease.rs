@@ -1,4 +1,5 @@
-//! [`Lease`], [`Fence`], [`Fenced`] and [`Recorded`]: the right to run, and the proof that it is still ours.
+//! [`Lease`], [`Fence`], [`AttemptId`] and [`Birth`]: the right to run, and the proof that it is
+//! still ours.
 
 use std::fmt;
 use std::time::Duration;
@@ -58,6 +59,32 @@ impl AttemptId {
 impl fmt::Debug for AttemptId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:02x}{:02x}{:02x}…", self.0[0], self.0[1], self.0[2])
+    }
+}
+
+/// Random, one per life of a key: the same through all its claims, another once the key is new
+/// again. What is derived from it, such as a key for a call downstream, is the same for each
+/// attempt at the same work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Birth(AttemptId);
+
+impl Birth {
+    /// How many bytes a birth has.
+    pub const LEN: usize = AttemptId::LEN;
+
+    /// The birth of a record whose first claim has this attempt id.
+    pub fn by(first: AttemptId) -> Self {
+        Self(first)
+    }
+
+    /// The birth a store kept.
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        Self(AttemptId::from_bytes(bytes))
+    }
+
+    /// The bytes a store keeps.
+    pub fn as_bytes(&self) -> &[u8; Self::LEN] {
+        self.0.as_bytes()
     }
 }
 

@@ -35,7 +35,7 @@ pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{Fingerprint, FingerprintForm, RequestFacts};
 pub use key::{InvalidKey, Key};
-pub use lease::{AttemptId, Fence, Fenced, Lease, Recorded};
+pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
 pub use record::{Label, Record, Recover, Release, Resolution, Resolved, State};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};

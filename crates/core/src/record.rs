@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use crate::{
-    Answer, Ask, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId, Recorded,
-    TenantTag, Timestamp,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId,
+    Recorded, TenantTag, Timestamp,
 };
 
 /// An outcome is kept at least this long, or for the retention where that is shorter.
@@ -29,6 +29,8 @@ pub struct Record {
     pub attempt: u32,
     /// The attempt id of the last claim.
     pub attempt_id: AttemptId,
+    /// What all attempts have in common.
+    pub birth: Birth,
     /// What a run that ended without an outcome leads to.
     pub recover: Recover,
     /// The last recovery point.
@@ -144,6 +146,7 @@ impl Record {
             fence: Fence::FIRST,
             attempt: 1,
             attempt_id: ask.attempt_id,
+            birth: Birth::by(ask.attempt_id),
             recover: ask.recover,
             checkpoint: None,
             created_at: now,

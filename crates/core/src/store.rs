@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Answer, AttemptId, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record, RecordId,
-    Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
+    Answer, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record,
+    RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
 };
 
 /// A wish to run.
@@ -71,6 +71,8 @@ pub struct Grant {
     pub lease: Lease,
     /// Which run this is, counted from 1.
     pub attempt: u32,
+    /// What this run has in common with all others of the same work.
+    pub birth: Birth,
     /// Where an earlier run stopped.
     pub checkpoint: Option<Checkpoint>,
     /// Whether a claim before this one died without an outcome.

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{
-    Answer, AnswerBody, AttemptId, Checkpoint, Fence, Fingerprint, Key, Label, Lease, Record,
-    RecordId, Recover, State, TenantTag, Timestamp,
+    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Lease,
+    Record, RecordId, Recover, State, TenantTag, Timestamp,
 };
 
 const ID: [u8; RecordId::LEN] = [0x1d; RecordId::LEN];
@@ -110,6 +110,7 @@ fn record(state: State) -> Record {
         fence: Fence::from_number(0x0102_0304_0506_0708),
         attempt: 3,
         attempt_id: AttemptId::from_bytes([0xa7; AttemptId::LEN]),
+        birth: Birth::from_bytes([0xb1; Birth::LEN]),
         recover: Recover::Resume,
         checkpoint: Some(checkpoint()),
         created_at: at(0),

@@ -228,6 +228,7 @@ mod damage {
             ("fence", "fence + 1"),
             ("attempt", "attempt + 1"),
             ("attempt_id", "zeroblob(16)"),
+            ("birth", "zeroblob(16)"),
             ("recover", "2"),
             ("created_at", "created_at + 1"),
             ("expires_at", "0"),
@@ -332,6 +333,21 @@ mod writing {
         join_all(asks.iter().map(|ask| run(&store, ask))).await;
         let commits = commits(&folder) - before;
         assert!((1..64).contains(&commits), "256 claims took {commits} commits");
+    }
+
+    #[tokio::test]
+    async fn a_birth_takes_room_only_where_a_later_claim_hides_it() {
+        const BIRTHS: &str = "SELECT count(birth) FROM keys";
+        let folder = folder();
+        let clock = Arc::new(SettableClock::new());
+        let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
+        let (once, twice) = (ask("once"), ask("twice"));
+        run(&store, &once).await;
+        run(&store, &twice).await;
+        assert_eq!(number(&sqlite(&folder), BIRTHS), 0);
+        clock.pass(LEASE + MARGIN);
+        run(&store, &retry(&twice)).await;
+        assert_eq!(number(&sqlite(&folder), BIRTHS), 1);
     }
 
     #[tokio::test]

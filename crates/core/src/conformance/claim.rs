@@ -13,6 +13,7 @@ pub async fn a_new_key_runs(trial: Trial) {
     assert_eq!((grant.attempt, grant.lease.fence), (1, Fence::FIRST));
     assert_eq!((grant.lease.id, grant.lease.attempt_id), (ask.id, ask.attempt_id));
     assert_eq!(grant.lease.length, ask.lease);
+    assert_eq!(grant.birth, trial.record(&ask.id).await.birth);
     assert_eq!((grant.checkpoint, grant.took_over), (None, false));
 }
 

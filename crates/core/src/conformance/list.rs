@@ -81,6 +81,10 @@ macro_rules! each_law {
                 asking_again_after_completion_replays
                 keys_do_not_interfere
             }
+            birth {
+                a_key_keeps_its_birth_through_all_its_claims
+                a_key_that_is_new_again_has_another_birth
+            }
             mismatch {
                 a_mismatch_changes_nothing_of_a_running_key
                 a_mismatch_never_takes_over_a_dead_claim
@@ -217,6 +221,7 @@ macro_rules! each_restart_law {
                 ones_own_claim_is_found_after_a_restart
                 a_checkpoint_outlives_a_restart
                 a_failed_key_outlives_a_restart
+                a_birth_outlives_a_restart
                 a_hold_outlives_a_restart
                 what_is_gone_stays_gone_over_a_restart
                 keys_expire_over_a_restart

@@ -32,6 +32,7 @@ mod pausing;
 pub mod samples;
 mod trial;
 
+pub mod birth;
 pub mod claim;
 pub mod expiry;
 pub mod facts;

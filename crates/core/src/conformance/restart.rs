@@ -73,6 +73,19 @@ pub async fn a_failed_key_outlives_a_restart(trial: Trial) {
     assert_eq!(trial.complete(&lease, &answer("late")).await, Lost);
 }
 
+/// The next attempt is one at the same work.
+pub async fn a_birth_outlives_a_restart(trial: Trial) {
+    let first = ask("k");
+    let grant = trial.run(&first).await;
+    for _ in 0..2 {
+        trial.pass(LEASE + MARGIN).await;
+        assert_eq!(trial.run(&retry(&first)).await.birth, grant.birth);
+    }
+    let trial = trial.restart().await;
+    trial.pass(LEASE + MARGIN).await;
+    assert_eq!(trial.run(&retry(&first)).await.birth, grant.birth);
+}
+
 /// A restart is no decision.
 pub async fn a_hold_outlives_a_restart(trial: Trial) {
     let first = Ask { recover: Recover::Hold, ..ask("k") };

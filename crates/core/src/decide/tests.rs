@@ -4,7 +4,7 @@ use super::*;
 use crate::conformance::samples::{
     HOUR, LEASE, RETENTION, answer, ask, checkpoint, mismatch, retry,
 };
-use crate::{Fence, Recover};
+use crate::{Birth, Fence, Recover};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 const MILLI: Duration = Duration::from_millis(1);
@@ -201,8 +201,9 @@ fn a_further_run_keeps_all_but_the_claim() {
             attempt_id: next_ask.attempt_id,
             length: LEASE * 2,
         };
-        let expires_at = expected.expires_at;
-        let grant = Grant { lease, attempt: 2, checkpoint: saved, took_over, expires_at };
+        let Record { birth, expires_at, .. } = expected;
+        assert_eq!(birth, Birth::by(first.attempt_id));
+        let grant = Grant { lease, attempt: 2, birth, checkpoint: saved, took_over, expires_at };
         assert_eq!((claimed, next), (Claimed::Run(grant), Some(expected)));
     }
 }

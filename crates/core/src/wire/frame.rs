@@ -44,6 +44,7 @@ pub(super) mod tag {
     pub const BODY: u8 = 22;
     pub const TRAILER: u8 = 23;
     pub const LEASE: u8 = 24;
+    pub const BIRTH: u8 = 25;
 }
 
 /// A frame that is being written.

@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
-    Answer, AttemptId, Checkpoint, Fence, Fingerprint, Label, Lease, Record, RecordId, Recover,
-    State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Label, Lease, Record, RecordId,
+    Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
 };
 
 /// The version this build writes.
@@ -81,6 +81,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
     let fence = Fence::from_number(fields.u64(tag::FENCE)?);
     let attempt = fields.u32(tag::ATTEMPT)?;
     let attempt_id = AttemptId::from_bytes(fields.array(tag::ATTEMPT_ID)?);
+    let birth = Birth::from_bytes(fields.array(tag::BIRTH)?);
     let recover = fields.u8(tag::RECOVER)?;
     let recover = recover_from_code(recover).ok_or(WireError::Field { tag: tag::RECOVER })?;
     let created_at = fields.timestamp(tag::CREATED_AT)?;
@@ -110,6 +111,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
         fence,
         attempt,
         attempt_id,
+        birth,
         recover,
         checkpoint,
         created_at,
@@ -230,6 +232,7 @@ fn head(record: &Record) -> Writer {
     writer.field(tag::FENCE, &record.fence.number().to_be_bytes());
     writer.field(tag::ATTEMPT, &record.attempt.to_be_bytes());
     writer.field(tag::ATTEMPT_ID, record.attempt_id.as_bytes());
+    writer.field(tag::BIRTH, record.birth.as_bytes());
     writer.field(tag::RECOVER, &[recover_code(record.recover)]);
     writer.field(tag::CREATED_AT, &record.created_at.as_millis().to_be_bytes());
     writer.field(tag::EXPIRES_AT, &record.expires_at.as_millis().to_be_bytes());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use selfsame_core::conformance::{Bench, SettableClock};
 use selfsame_core::{
-    Answer, Ask, AttemptId, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find,
     FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State,
     Store, StoreError, Sweep, Swept, Timestamp,
 };
@@ -29,6 +29,7 @@ pub(crate) enum Flaw {
     TakesEveryoneForARival,
     KeepsTheLastAnswer,
     PromisesTheRetentionAnew,
+    TakesEachClaimForABirth,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -152,6 +153,10 @@ impl Store for Flawed {
                 Claimed::Replay(replay) => replay.expires_at = now + ask.retention,
                 _ => {}
             }
+        }
+        if let (true, Claimed::Run(grant)) = (self.has(Flaw::TakesEachClaimForABirth), &mut claimed)
+        {
+            grant.birth = Birth::by(ask.attempt_id);
         }
         data.records.extend(next.map(|next| (ask.id, next)));
         Ok(claimed)

@@ -130,3 +130,9 @@ async fn a_store_that_promises_the_retention_with_each_use_is_rejected() {
     let laws = ["a_claim_says_when_its_key_expires", "a_replay_says_when_its_key_expires"];
     expect_caught(Flaw::PromisesTheRetentionAnew, &laws).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_takes_each_claim_for_a_birth_is_rejected() {
+    let laws = ["a_key_keeps_its_birth_through_all_its_claims", "a_birth_outlives_a_restart"];
+    expect_caught(Flaw::TakesEachClaimForABirth, &laws).await;
+}

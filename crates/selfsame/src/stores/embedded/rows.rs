@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
 use selfsame_core::{
-    Answer, AnswerBody, AttemptId, Fence, Fingerprint, Key, Label, Record, RecordId, State,
+    Answer, AnswerBody, AttemptId, Birth, Fence, Fingerprint, Key, Label, Record, RecordId, State,
     TenantTag, Timestamp, wire,
 };
 
@@ -18,7 +18,7 @@ use super::trouble::{Trouble, damaged, unreadable};
 macro_rules! select_keys {
     ($which:literal) => {
         concat!(
-            "SELECT id, fingerprint, state, state_at, fence, attempt, attempt_id, recover, \
+            "SELECT id, fingerprint, state, state_at, fence, attempt, attempt_id, birth, recover, \
              created_at, expires_at, retention_ms, tenant, tenant_name, key, route, \
              recovery_point, boot, answer_bucket, answer_row, sum FROM keys ",
             $which
@@ -121,7 +121,7 @@ pub(super) fn save(
     let label = &record.label;
     let mut statement = conn.prepare_cached(
         "REPLACE INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
-         ?15, ?16, ?17, ?18, ?19, ?20)",
+         ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
     )?;
     statement.execute(params![
         record.id.as_bytes(),
@@ -131,6 +131,7 @@ pub(super) fn save(
         record.fence.number().cast_signed(),
         record.attempt,
         record.attempt_id.as_bytes(),
+        later_birth(record).map(Birth::as_bytes),
         wire::recover_code(record.recover),
         time(record.created_at),
         time(record.expires_at),
@@ -146,6 +147,11 @@ pub(super) fn save(
         sum(record, boot.number, answer).cast_signed(),
     ])?;
     Ok(())
+}
+
+/// The record's birth, where its row must hold it: most records are born by their only claim.
+fn later_birth(record: &Record) -> Option<&Birth> {
+    Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
 }
 
 /// Writes the record's checkpoint.
@@ -187,13 +193,18 @@ fn parse(row: &rusqlite::Row<'_>) -> Result<(Row, Option<String>, u64), Cause> {
     let state: u8 = columns.take()?;
     let state_at = Timestamp::from_millis(columns.number()?);
     let answer = (state == COMPLETED).then(stand_in);
+    let fence = Fence::from_number(columns.number()?);
+    let attempt = columns.take()?;
+    let attempt_id = AttemptId::from_bytes(columns.take()?);
+    let birth = columns.take::<Option<_>>()?.map_or(Birth::by(attempt_id), Birth::from_bytes);
     let record = Record {
         id,
         fingerprint,
         state: wire::state_from_code(state, state_at, answer).ok_or("its state is unknown")?,
-        fence: Fence::from_number(columns.number()?),
-        attempt: columns.take()?,
-        attempt_id: AttemptId::from_bytes(columns.take()?),
+        fence,
+        attempt,
+        attempt_id,
+        birth,
         recover: wire::recover_from_code(columns.take()?).ok_or("its recovery is unknown")?,
         checkpoint: None,
         created_at: Timestamp::from_millis(columns.number()?),

@@ -10,6 +10,7 @@ CREATE TABLE keys (
   fence          INTEGER NOT NULL,     -- grows with each claim
   attempt        INTEGER NOT NULL,     -- runs that may have been sent
   attempt_id     BLOB    NOT NULL,     -- random, one per claim
+  birth          BLOB,                 -- attempt_id of the first claim, where it is another
   recover        INTEGER NOT NULL,     -- 1 resume, 2 hold, 3 resume from a recovery point only
   created_at     INTEGER NOT NULL,
   expires_at     INTEGER NOT NULL,
