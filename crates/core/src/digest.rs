@@ -7,8 +7,13 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 /// The secret of an installation: record ids, tenants and fingerprints are keyed with it.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret([u8; Secret::LEN]);
+#[derive(Clone)]
+pub struct Secret {
+    bytes: [u8; Secret::LEN],
+    /// Keyed once: each digest begins with a copy.
+    keyed: Hmac<Sha256>,
+    id: u32,
+}
 
 impl Secret {
     /// How many bytes a secret has.
@@ -20,26 +25,33 @@ impl Secret {
         bytes[..16].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
         bytes[16..].copy_from_slice(uuid::Uuid::new_v4().as_bytes());
         // A version-4 UUID has six fixed bits; hashing leaves none to be seen.
-        Self(Sha256::digest(bytes).into())
+        Self::of(Sha256::digest(bytes).into())
     }
 
     /// The secret behind these bytes; anything but [`Secret::LEN`] of them is hashed down.
     pub fn from_bytes(bytes: &[u8]) -> Self {
         match bytes.try_into() {
-            Ok(exact) => Self(exact),
-            Err(_) => Self(Sha256::digest(bytes).into()),
+            Ok(exact) => Self::of(exact),
+            Err(_) => Self::of(Sha256::digest(bytes).into()),
         }
+    }
+
+    fn of(bytes: [u8; Self::LEN]) -> Self {
+        let keyed = Hmac::new_from_slice(&bytes).expect("HMAC takes a key of any length");
+        let mut secret = Self { bytes, keyed, id: 0 };
+        let digest = secret.tag("secret-id", &[]);
+        secret.id = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
+        secret
     }
 
     /// The bytes, for the store that keeps them.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     /// A number that names this secret and gives nothing of it away.
     pub fn id(&self) -> u32 {
-        let digest = self.tag("secret-id", &[]);
-        u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]])
+        self.id
     }
 
     /// The HMAC of `fields` for `purpose`.
@@ -61,16 +73,14 @@ impl fmt::Debug for Secret {
 /// SHA-256, or HMAC-SHA-256 under a secret, over fields that cannot run into each other.
 pub(crate) enum Digester {
     Plain(Sha256),
-    Keyed(Box<Hmac<Sha256>>),
+    Keyed(Hmac<Sha256>),
 }
 
 impl Digester {
     pub(crate) fn new(secret: Option<&Secret>, purpose: &str) -> Self {
         let mut digester = match secret {
             None => Self::Plain(Sha256::new()),
-            Some(secret) => Self::Keyed(Box::new(
-                Hmac::new_from_slice(&secret.0).expect("HMAC takes a key of any length"),
-            )),
+            Some(secret) => Self::Keyed(secret.keyed.clone()),
         };
         digester.field(b"selfsame");
         digester.field(purpose.as_bytes());
@@ -88,10 +98,15 @@ impl Digester {
         self.field(bytes.unwrap_or_default());
     }
 
+    /// How many fields follow, where that is not fixed.
+    pub(crate) fn count(&mut self, fields: usize) {
+        self.update(&(fields as u64).to_be_bytes());
+    }
+
     fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Plain(hash) => Digest::update(hash, bytes),
-            Self::Keyed(mac) => Mac::update(mac.as_mut(), bytes),
+            Self::Keyed(mac) => Mac::update(mac, bytes),
         }
     }
 

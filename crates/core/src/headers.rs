@@ -1,6 +1,9 @@
-//! The header names Selfsame speaks, and which headers stay out of a replay.
+//! The header names Selfsame speaks, and which headers count, go further or are given again.
 
-use http::HeaderName;
+use std::borrow::Cow;
+
+use http::header::HOST;
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
 /// The key, as a client sends it.
 pub const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -37,6 +40,33 @@ pub fn is_hop_by_hop(name: &HeaderName) -> bool {
     )
 }
 
+/// Whether a header may differ between retries of one request, so that it is never part of what a
+/// request is.
+pub fn differs_between_retries(name: &HeaderName) -> bool {
+    matches!(name.as_str(), "authorization" | "date" | "user-agent" | "traceparent")
+}
+
+/// All of a header's lines, joined by `", "`: two requests that differ only in the second are two
+/// requests.
+pub fn lines<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<Cow<'a, [u8]>> {
+    let mut lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
+    let mut joined = Cow::Borrowed(lines.next()?);
+    for line in lines {
+        joined.to_mut().extend_from_slice(b", ");
+        joined.to_mut().extend_from_slice(line);
+    }
+    Some(joined)
+}
+
+/// The host and port a request was sent to, as sent: from its target, where that names them (HTTP/2,
+/// requests to a proxy), else from `Host`.
+pub fn authority<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Option<Cow<'a, [u8]>> {
+    match uri.authority() {
+        Some(authority) => Some(Cow::Borrowed(authority.as_str().as_bytes())),
+        None => lines(headers, &HOST),
+    }
+}
+
 /// Whether a header is about one moment or one caller, so that giving it again would lie.
 pub fn is_of_the_moment(name: &HeaderName) -> bool {
     let name = name.as_str();
@@ -55,4 +85,29 @@ pub fn is_of_the_moment(name: &HeaderName) -> bool {
     ) || ["ratelimit", "x-ratelimit-", "x-rate-limit-", "x-b3-", SELFSAME_PREFIX]
         .iter()
         .any(|prefix| name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_a_header_counts() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(lines(&headers, &HOST), None);
+        headers.append(HOST, HeaderValue::from_static("a"));
+        assert_eq!(lines(&headers, &HOST).as_deref(), Some(&b"a"[..]));
+        headers.append(HOST, HeaderValue::from_static("b"));
+        assert_eq!(lines(&headers, &HOST).as_deref(), Some(&b"a, b"[..]));
+    }
+
+    #[test]
+    fn the_target_names_the_authority_before_the_host_header_does() {
+        let mut headers = HeaderMap::new();
+        assert_eq!(authority(&Uri::from_static("/a"), &headers), None);
+        headers.append(HOST, HeaderValue::from_static("B.example:81"));
+        let of = |uri| authority(&Uri::from_static(uri), &headers).expect("one").into_owned();
+        assert_eq!(of("/a"), b"B.example:81");
+        assert_eq!(of("http://a.example/a"), b"a.example");
+    }
 }

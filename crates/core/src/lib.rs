@@ -8,14 +8,15 @@
 //! Nothing here reads a clock, opens a socket or starts a task: time comes from the store.
 
 mod answer;
-mod canonical_json;
 mod claim;
 mod clock;
 mod decide;
+mod derived_key;
 mod digest;
 mod error;
 mod fingerprint;
 pub mod headers;
+mod json_pointer;
 mod key;
 mod lease;
 mod problem;
@@ -31,9 +32,13 @@ pub use answer::{Answer, AnswerBody, Checkpoint};
 pub use claim::{Claim, Releaser, Started, Unstarted};
 pub use clock::{Clock, Timestamp};
 pub use decide::{Decision, Start, claim, decide};
+pub use derived_key::derived_key;
 pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
-pub use fingerprint::{Fingerprint, FingerprintForm, RequestFacts};
+pub use fingerprint::{
+    CountedHeader, Fingerprint, FingerprintForm, FingerprintRules, RequestFacts,
+};
+pub use json_pointer::{InvalidPointer, JsonPointer};
 pub use key::{InvalidKey, Key};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};

@@ -54,8 +54,8 @@ pub use outcome::{Outcome, Served};
 pub use policy::{KeyMode, OnConflict, OnStoreError, Policy, ScopeKind, ServerErrors, Work};
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
-    Answer, Checkpoint, FingerprintForm, InvalidKey, Key, Problem, ProblemDetails, Recover, Secret,
-    StoreError, Tenant,
+    Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, Problem,
+    ProblemDetails, Recover, Secret, StoreError, Tenant,
 };
 pub use service::IdempotencyService;
 pub use spool::Spool;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{HeaderName, Method};
-use selfsame_core::headers::IDEMPOTENCY_KEY;
-use selfsame_core::{FingerprintForm, Problem, Recover, Tenant};
+use selfsame_core::headers::{IDEMPOTENCY_KEY, differs_between_retries};
+use selfsame_core::{FingerprintForm, JsonPointer, Problem, Recover, Tenant};
 
 use crate::dialect::{Dialect, Profile};
 use crate::tenant::{self, MissingTenant};
@@ -83,7 +83,9 @@ pub struct Policy {
     pub(crate) tenant: Arc<TenantSource>,
     pub(crate) scope: ScopeKind,
     pub(crate) fingerprint: FingerprintForm,
+    pub(crate) ignore: Vec<JsonPointer>,
     pub(crate) fingerprint_headers: Vec<HeaderName>,
+    pub(crate) fingerprint_authority: bool,
     pub(crate) recover: Recover,
     pub(crate) server_errors: ServerErrors,
     pub(crate) on_conflict: OnConflict,
@@ -114,7 +116,9 @@ impl Default for Policy {
             tenant: Arc::new(tenant::authorization),
             scope: ScopeKind::Tenant,
             fingerprint: FingerprintForm::Canonical,
+            ignore: Vec::new(),
             fingerprint_headers: Vec::new(),
+            fingerprint_authority: false,
             recover: Recover::Resume,
             server_errors: ServerErrors::Retry,
             on_conflict: OnConflict::Reject,
@@ -160,10 +164,15 @@ settings! {
     methods: Vec<Method>;
     /// Where a key counts: for the tenant unless set.
     scope: ScopeKind;
-    /// How a body is compared: JSON by its meaning unless set.
+    /// How a body is compared: by its meaning, unless set.
     fingerprint: FingerprintForm;
-    /// Headers that are part of what a request is.
-    fingerprint_headers: Vec<HeaderName>;
+    /// What does not count in a JSON body, whether it is there or not, such as `/sent_at`. Where an
+    /// array loses an element, those behind it count as if it had never been there. In a body
+    /// that is compared byte by byte, everything counts.
+    ignore: Vec<JsonPointer>;
+    /// Whether the host and port that a request was sent to are part of what it is: for services
+    /// that do another thing for another host.
+    fingerprint_authority: bool;
     /// What a run without an outcome leads to: another run, unless set.
     recover: Recover;
     /// What a 5xx of the handler's own leads to: another run, unless set.
@@ -211,6 +220,18 @@ impl Policy {
     #[must_use]
     pub fn route(mut self, route: impl Into<Arc<str>>) -> Self {
         self.route = route.into();
+        self
+    }
+
+    /// Headers that are part of what a request is. Those that may differ between retries of one
+    /// request are left out: `Authorization`, `Date`, `User-Agent`, `traceparent`.
+    #[must_use]
+    pub fn fingerprint_headers(mut self, mut names: Vec<HeaderName>) -> Self {
+        names.retain(|name| !differs_between_retries(name));
+        // The order in which they were named is not part of what a request is.
+        names.sort_by(|a, b| a.as_str().cmp(b.as_str()));
+        names.dedup();
+        self.fingerprint_headers = names;
         self
     }
 

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode};
 
 use crate::{
-    Answer, AnswerBody, Ask, AttemptId, Checkpoint, Fingerprint, FingerprintForm, Key, Label,
-    RecordId, Recover, RequestFacts, Scope, Secret, Tenant,
+    Answer, AnswerBody, Ask, AttemptId, Checkpoint, Fingerprint, FingerprintForm, FingerprintRules,
+    Key, Label, RecordId, Recover, RequestFacts, Scope, Secret, Tenant,
 };
 
 /// How long the laws' claims live.
@@ -57,13 +57,16 @@ pub fn mismatch(ask: &Ask) -> Ask {
 fn fingerprint(body: &str) -> Fingerprint {
     let facts = RequestFacts {
         method: &Method::POST,
+        authority: None,
         path: "/charges",
         query: None,
         content_type: None,
+        content_encoding: None,
         headers: &[],
         body: body.as_bytes(),
     };
-    Fingerprint::of(&facts, FingerprintForm::Raw, None)
+    let rules = FingerprintRules { form: FingerprintForm::Raw, ignore: &[], unpacked_bytes_max: 0 };
+    Fingerprint::of(&facts, &rules, None)
 }
 
 /// An answer with this body.

@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use selfsame_core::{Ask, AttemptId, Fingerprint, RequestFacts, Secret};
+use selfsame_core::headers::{authority, lines};
+use selfsame_core::{
+    Ask, AttemptId, CountedHeader, Fingerprint, FingerprintRules, RequestFacts, Secret,
+};
 
 use super::{Identity, Keyed};
 use crate::body::{BoxError, RequestBody};
@@ -78,29 +81,29 @@ where
 }
 
 fn fingerprint_of(parts: &Parts, body: &[u8], policy: &Policy, secret: &Secret) -> Fingerprint {
-    let chosen: Vec<_> =
-        policy.fingerprint_headers.iter().map(|name| (name, lines(&parts.headers, name))).collect();
-    let headers: Vec<_> =
-        chosen.iter().map(|(name, lines)| (name.as_str(), lines.as_deref())).collect();
-    let content_type = lines(&parts.headers, &CONTENT_TYPE).map(as_text);
+    let authority = match policy.fingerprint_authority {
+        true => authority(&parts.uri, &parts.headers),
+        false => None,
+    };
+    let counted = policy.fingerprint_headers.iter();
+    let counted: Vec<CountedHeader<'_>> =
+        counted.map(|name| (name.as_str(), lines(&parts.headers, name))).collect();
+    let content_type = lines(&parts.headers, &CONTENT_TYPE);
+    let content_encoding = lines(&parts.headers, &CONTENT_ENCODING);
     let facts = RequestFacts {
         method: &parts.method,
+        authority: authority.as_deref(),
         path: parts.uri.path(),
         query: parts.uri.query(),
         content_type: content_type.as_deref(),
-        headers: &headers,
+        content_encoding: content_encoding.as_deref(),
+        headers: &counted,
         body,
     };
-    Fingerprint::of(&facts, policy.fingerprint, Some(secret))
-}
-
-/// All of a header's lines: two requests that differ only in the second are two requests.
-fn lines(headers: &HeaderMap, name: &HeaderName) -> Option<Vec<u8>> {
-    let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
-    (!lines.is_empty()).then(|| lines.join(&b", "[..]))
-}
-
-/// A character for each byte, so that no two values become one.
-fn as_text(bytes: Vec<u8>) -> String {
-    bytes.into_iter().map(char::from).collect()
+    let rules = FingerprintRules {
+        form: policy.fingerprint,
+        ignore: &policy.ignore,
+        unpacked_bytes_max: policy.request_bytes_max,
+    };
+    Fingerprint::of(&facts, &rules, Some(secret))
 }

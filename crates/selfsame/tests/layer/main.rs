@@ -4,6 +4,7 @@ mod answers;
 mod expires;
 mod faulty;
 mod frameworks;
+mod meaning;
 mod runs;
 mod store_faults;
 mod support;
