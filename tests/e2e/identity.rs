@@ -33,6 +33,7 @@ fn a_change_of_tenant_scope_or_key_source_is_refused_unless_it_is_meant() {
         "[idempotency]\nscope = \"endpoint\"\n",
         "[idempotency]\nkey_headers = [\"Idempotency-Key\", \"X-Key\"]\n",
         "[[route]]\nmatch = \"POST /charges\"\ntenant = \"cookie:session\"\n",
+        "[[route]]\nhost = \"a.example\"\nmatch = \"POST /charges\"\ntenant = \"none\"\n",
     ];
     for change in changes {
         let ledger = Ledger::start();

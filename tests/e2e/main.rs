@@ -12,6 +12,7 @@ mod durability;
 mod framing;
 mod full_disk;
 mod harness;
+mod hosts;
 mod identity;
 mod keys;
 mod logs;

@@ -1,5 +1,10 @@
-//! Row 7: the same JSON written otherwise is the same request; where two meanings are possible
-//! nothing is merged.
+//! Row 7: the same JSON written otherwise is the same request, and so is a form with a new boundary
+//! or a body packed anew; where two meanings are possible nothing is merged.
+
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::{GzEncoder, ZlibEncoder};
 
 use crate::harness::{Answer, Gateway, Ledger};
 
@@ -10,9 +15,18 @@ struct Trial {
 
 impl Trial {
     fn start() -> Self {
+        Self::with("")
+    }
+
+    fn with(settings: &str) -> Self {
         let ledger = Ledger::start();
-        let gateway = Gateway::in_front_of(&ledger).start();
+        let gateway = Gateway::in_front_of(&ledger).with(settings).start();
         Self { ledger, gateway }
+    }
+
+    fn send_packed(&self, key: &str, coding: &str, body: &[u8]) -> Answer {
+        let post = self.gateway.post("/charges").key(key).header("Content-Type", JSON);
+        post.header("Content-Encoding", coding).body(body).send()
     }
 
     fn send(&self, key: &str, kind: &str, body: &[u8]) -> Answer {
@@ -117,6 +131,116 @@ fn text_that_is_not_json_counts_byte_by_byte() {
     assert_eq!(trial.ledger.effects("form"), 1);
 }
 
+/// A form with a file, as clients write it.
+fn form(boundary: &str, file: &str) -> (String, Vec<u8>) {
+    let body = format!(
+        "--{boundary}\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n10\r\n\
+         --{boundary}\r\nContent-Disposition: form-data; name=\"f\"; filename=\"a.txt\"\r\n\
+         Content-Type: text/plain\r\n\r\n{file}\r\n--{boundary}--\r\n"
+    );
+    (format!("multipart/form-data; boundary={boundary}"), body.into_bytes())
+}
+
+#[test]
+fn a_form_sent_again_with_a_new_boundary_replays() {
+    let trial = Trial::start();
+    let (kind, body) = form("----WebKitFormBoundaryA", "a file\r\n--end");
+    let first = trial.send("form", &kind, &body);
+    assert_eq!(first.status, 201);
+    let (other_kind, other_body) = form("0123456789abcdef", "a file\r\n--end");
+    trial.send("form", &other_kind, &other_body).replays(&first);
+    let (other_kind, other_body) = form("0123456789abcdef", "a file\r\n--End");
+    trial.send("form", &other_kind, &other_body).refused("key-reused");
+    assert_eq!(trial.ledger.effects("form"), 1);
+    assert_eq!(trial.ledger.of("form")[0].body, body, "forwarded as it was sent");
+}
+
+#[test]
+fn a_form_whose_parts_are_in_doubt_counts_byte_by_byte() {
+    let trial = Trial::start();
+    let (kind, body) = form("A", "a file\n--A");
+    let first = trial.send("doubt", &kind, &body);
+    assert_eq!(first.status, 201);
+    let (other_kind, other_body) = form("B", "a file\n--B");
+    trial.send("doubt", &other_kind, &other_body).refused("key-reused");
+    trial.send("doubt", &kind, &body).replays(&first);
+    assert_eq!(trial.ledger.effects("doubt"), 1);
+}
+
+fn gzip(plain: &[u8], level: u32) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::new(level));
+    encoder.write_all(plain).expect("in memory");
+    encoder.finish().expect("in memory")
+}
+
+fn deflate(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(plain).expect("in memory");
+    encoder.finish().expect("in memory")
+}
+
+#[test]
+fn a_body_packed_anew_replays() {
+    let trial = Trial::start();
+    let plain = br#"{"amount":10,"note":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
+    let first = trial.send_packed("packed", "gzip", &gzip(plain, 1));
+    assert_eq!(first.status, 201);
+    assert_ne!(gzip(plain, 1), gzip(plain, 9));
+    trial.send_packed("packed", "gzip", &gzip(plain, 9)).replays(&first);
+    trial.send_packed("packed", "deflate", &deflate(plain)).replays(&first);
+    trial.send_packed("packed", "identity", plain).replays(&first);
+    trial.send("packed", JSON, plain).replays(&first);
+    trial.send_packed("packed", "gzip", &gzip(b"{\"amount\":11}", 9)).refused("key-reused");
+    trial.send_packed("packed", "br", &gzip(plain, 1)).refused("key-reused");
+    let effects = trial.ledger.of("packed");
+    assert_eq!(effects.len(), 1);
+    assert_eq!(effects[0].body, gzip(plain, 1), "forwarded as it was sent");
+    assert_eq!(effects[0].header("content-encoding"), Some("gzip"));
+}
+
+#[test]
+fn a_body_that_would_not_fit_unpacked_counts_as_it_was_sent() {
+    let trial = Trial::with("[idempotency]\nmax_request_body = \"64KiB\"\n");
+    let bomb = vec![b' '; 32 << 20];
+    let (one, two) = (gzip(&bomb, 6), gzip(&bomb, 6));
+    assert!(one.len() < 1 << 16);
+    let before = trial.gateway.resident_kib();
+    let first = trial.send_packed("bomb", "gzip", &one);
+    assert_eq!(first.status, 201);
+    trial.send_packed("bomb", "gzip", &two).replays(&first);
+    trial.send_packed("bomb", "gzip", &gzip(&bomb[1..], 6)).refused("key-reused");
+    let grown = trial.gateway.resident_kib().saturating_sub(before);
+    assert!(grown < 16 << 10, "{grown} KiB for a body of 64");
+    assert_eq!(trial.ledger.effects("bomb"), 1);
+}
+
+#[test]
+fn members_that_a_route_ignores_do_not_count() {
+    let settings =
+        "[[route]]\nmatch = \"POST /charges\"\nignore = [\"/sent_at\", \"/meta/trace\"]\n";
+    let trial = Trial::with(settings);
+    let body = br#"{"amount":10,"sent_at":"09:00","meta":{"trace":1,"who":"ann"}}"#;
+    let first = trial.send("ignore", JSON, body);
+    assert_eq!(first.status, 201);
+    for same in [
+        &br#"{"amount":10,"sent_at":"09:01","meta":{"trace":2,"who":"ann"}}"#[..],
+        br#"{"amount":10,"meta":{"who":"ann"}}"#,
+    ] {
+        trial.send("ignore", JSON, same).replays(&first);
+    }
+    for other in [
+        &br#"{"amount":11,"sent_at":"09:00","meta":{"trace":1,"who":"ann"}}"#[..],
+        br#"{"amount":10,"sent_at":"09:00","meta":{"trace":1,"who":"bob"}}"#,
+        br#"{"amount":10,"sent_at":1,"sent_at":2,"meta":{"who":"ann"}}"#,
+    ] {
+        trial.send("ignore", JSON, other).refused("key-reused");
+    }
+    trial.send("ignore", "text/plain", body).refused("key-reused");
+    let effects = trial.ledger.of("ignore");
+    assert_eq!(effects.len(), 1);
+    assert_eq!(effects[0].body, body, "forwarded as it was sent");
+}
+
 #[test]
 fn with_raw_fingerprints_json_counts_byte_by_byte() {
     let ledger = Ledger::start();
@@ -126,4 +250,6 @@ fn with_raw_fingerprints_json_counts_byte_by_byte() {
     assert_eq!(first.status, 201);
     gateway.post("/charges").key("raw").json(r#"{"b":2,"a":1}"#).send().refused("key-reused");
     gateway.post("/charges").key("raw").json(r#"{"a":1,"b":2}"#).send().replays(&first);
+    let identity = gateway.post("/charges").key("raw").header("Content-Encoding", "identity");
+    identity.json(r#"{"a":1,"b":2}"#).send().refused("key-reused");
 }

@@ -2,61 +2,97 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{Method, Request};
 use ipnet::IpNet;
 use selfsame::{Dialect, Idempotency, IdempotencyService, Policy, Problem, Work};
+use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
-use crate::config::{Config, RouteSettings};
+use crate::config::{Config, Host, RouteSettings};
 use crate::tenant;
 use crate::upstream::Upstream;
 
 /// The upstream behind one route's policy.
 pub(crate) type Protected = IdempotencyService<Upstream>;
 
-/// Every route's policy around the same upstream: a router for each method, because `PUT /a` must
-/// not hide `POST /{*rest}` from a `POST /a`.
+/// Every route's policy around the same upstream.
 pub(crate) struct Routes {
-    by_method: Vec<(Method, matchit::Router<Protected>)>,
+    /// The closest host first.
+    at_host: Vec<(Host, Paths)>,
+    anywhere: Paths,
     otherwise: Protected,
 }
+
+/// A router for each method, because `PUT /a` must not hide `POST /{*rest}` from a `POST /a`.
+#[derive(Default)]
+struct Paths(Vec<(Method, matchit::Router<Protected>)>);
 
 impl Routes {
     pub(crate) fn new(config: &Config, idempotency: &Idempotency, upstream: &Upstream) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
-        let protect = |name: &str, settings: &RouteSettings| {
+        let protect = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
             let dialect = Dialect::new(settings.profile, Problem::CONTRACT_PAGE);
             let policy = policy(name, settings, trusted.clone())
                 .log_keys(config.log_keys)
+                // Where hosts are told apart, another host is another request.
+                .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
             idempotency.layer(policy).layer(upstream.with_dialect(dialect))
         };
-        let mut routes =
-            Self { by_method: Vec::new(), otherwise: protect("default", &config.defaults) };
+        let otherwise = protect("default", &config.defaults, None);
+        let mut routes = Self { at_host: Vec::new(), anywhere: Paths::default(), otherwise };
         for route in &config.routes {
-            let protected = protect(&route.pattern, &route.settings);
+            let protected = protect(&route.name(), &route.settings, route.host.as_ref());
+            let paths = routes.at(route.host.as_ref());
             for method in &route.settings.methods {
-                let inserted = routes.of(method).insert(&route.pattern, protected.clone());
+                let inserted = paths.of(method).insert(&route.pattern, protected.clone());
                 inserted.expect("the configuration was checked for clashes");
             }
         }
+        routes.at_host.sort_by_key(|(host, _)| host.rank());
         routes
     }
 
-    /// The upstream behind the policy of this method and path.
-    pub(crate) fn find(&self, method: &Method, path: &str) -> Protected {
-        let routes = self.by_method.iter().find(|(found, _)| found == method);
-        let found = routes.and_then(|(_, routes)| routes.at(path).ok());
-        found.map_or(&self.otherwise, |found| found.value).clone()
+    /// The upstream behind the policy of this request.
+    pub(crate) fn find<B>(&self, request: &Request<B>) -> Protected {
+        let at_host = match self.at_host.is_empty() {
+            true => None,
+            false => self.find_at_host(request),
+        };
+        let found = at_host.or_else(|| self.anywhere.find(request));
+        found.unwrap_or(&self.otherwise).clone()
+    }
+
+    fn find_at_host<B>(&self, request: &Request<B>) -> Option<&Protected> {
+        let authority = authority(request.uri(), request.headers())?;
+        let fitting = self.at_host.iter().filter(|(host, _)| host.fits(&authority));
+        fitting.map(|(_, paths)| paths).find_map(|paths| paths.find(request))
+    }
+
+    fn at(&mut self, host: Option<&Host>) -> &mut Paths {
+        let Some(host) = host else { return &mut self.anywhere };
+        let known = self.at_host.iter().position(|(found, _)| found == host);
+        let at = known.unwrap_or_else(|| {
+            self.at_host.push((host.clone(), Paths::default()));
+            self.at_host.len() - 1
+        });
+        &mut self.at_host[at].1
+    }
+}
+
+impl Paths {
+    fn find<B>(&self, request: &Request<B>) -> Option<&Protected> {
+        let (_, paths) = self.0.iter().find(|(method, _)| method == request.method())?;
+        Some(paths.at(request.uri().path()).ok()?.value)
     }
 
     fn of(&mut self, method: &Method) -> &mut matchit::Router<Protected> {
-        let known = self.by_method.iter().position(|(found, _)| found == method);
+        let known = self.0.iter().position(|(found, _)| found == method);
         let at = known.unwrap_or_else(|| {
-            self.by_method.push((method.clone(), matchit::Router::new()));
-            self.by_method.len() - 1
+            self.0.push((method.clone(), matchit::Router::new()));
+            self.0.len() - 1
         });
-        &mut self.by_method[at].1
+        &mut self.0[at].1
     }
 }
 
@@ -70,6 +106,7 @@ fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy
         .tenant(tenant::from_source(settings.tenant.clone(), trusted))
         .scope(settings.scope)
         .fingerprint(settings.fingerprint)
+        .ignore(settings.ignore.clone())
         .fingerprint_headers(settings.fingerprint_headers.clone())
         .recover(settings.recover)
         .server_errors(settings.server_errors)

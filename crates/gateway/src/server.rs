@@ -64,7 +64,7 @@ fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let is_clear = framing.is_clear(request.headers());
         request.extensions_mut().insert(Peer(peer));
-        let route = routes.find(request.method(), request.uri().path());
+        let route = routes.find(&request);
         async move {
             if !is_clear {
                 return Ok::<_, Infallible>(unclear().map(Either::Right));

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT};
+use http::header::{CONNECTION, EXPECT, HOST};
 use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version};
 use http_body::Body;
@@ -91,6 +91,11 @@ impl Upstream {
         B::Error: Into<BoxError>,
     {
         let (mut parts, body) = request.into_parts();
+        // Where the target names a host, that one counts (RFC 9112), and not what `Host` says.
+        if let Some(authority) = parts.uri.authority() {
+            let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+            parts.headers.insert(HOST, HeaderValue::from_str(host)?);
+        }
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
             .scheme(Scheme::HTTP)

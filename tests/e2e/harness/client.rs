@@ -40,6 +40,12 @@ impl Request {
         self
     }
 
+    /// To another host than the one it is sent to.
+    pub(crate) fn host(mut self, host: &str) -> Self {
+        self.headers.retain(|(name, _)| name != "Host");
+        self.header("Host", host)
+    }
+
     pub(crate) fn json(self, body: &str) -> Self {
         self.header("Content-Type", "application/json").body(body.as_bytes())
     }

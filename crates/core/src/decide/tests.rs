@@ -4,7 +4,7 @@ use super::*;
 use crate::conformance::samples::{
     HOUR, LEASE, RETENTION, answer, ask, checkpoint, mismatch, retry,
 };
-use crate::{Birth, Fence, Recover};
+use crate::{Birth, Fence, Fingerprint, Recover};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 const MILLI: Duration = Duration::from_millis(1);
@@ -95,6 +95,21 @@ fn another_request_is_told_so_before_anything_else_is_said() {
                 assert_eq!(decided(&record, ask), Decision::Reused, "{record:?}");
                 assert_eq!(claim(Some(&record), ask, NOW), (Claimed::Reused, None));
             }
+        }
+    }
+}
+
+#[test]
+fn a_fingerprint_of_other_rules_or_another_secret_runs_nothing_and_gives_nothing() {
+    let first = ask("k");
+    for (byte, what) in [(0, "version"), (1, "secret"), (4, "secret")] {
+        let mut bytes = first.fingerprint.to_bytes();
+        bytes[byte] ^= 1;
+        let fingerprint = Fingerprint::from_bytes(bytes);
+        for state in [live(), dead(), completed(), State::Failed, held()] {
+            let record = Record { fingerprint, ..record(&first, state) };
+            let told = claim(Some(&record), &retry(&first), NOW);
+            assert_eq!(told, (Claimed::Reused, None), "{what}: {record:?}");
         }
     }
 }

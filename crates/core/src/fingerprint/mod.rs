@@ -83,7 +83,8 @@ enum Content<'a> {
 }
 
 impl Fingerprint {
-    /// The version of the rules in use.
+    /// The version of the rules in use. Rules that change get a new one, and the old ones must be
+    /// followed for as long as there are records made under them: their keys would be refused.
     pub const VERSION: u8 = 1;
     /// How many bytes a store keeps.
     pub const LEN: usize = 37;

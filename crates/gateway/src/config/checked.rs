@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use super::file::{Flag, Section, Source};
+use super::hosts::HOST;
 use super::mistakes::Mistakes;
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, NETWORK, STORE_URL, UPSTREAM, overlap};
@@ -156,8 +157,11 @@ fn read_routes(
         let draft = defaults.changed_by(&mut section);
         check_tenant(&mut section, &draft);
         if let Some(route) = read_route(&mut section, draft) {
-            if let Err(text) = taken.add(&route) {
-                section.clash(&["match", "methods"], text);
+            // With a wrong host, nobody knows what it takes.
+            if !section.is_wrong("host")
+                && let Err(text) = taken.add(&route)
+            {
+                section.clash(&["match", "methods", "host"], text);
             }
             routes.push(route);
         }
@@ -168,6 +172,7 @@ fn read_routes(
 }
 
 fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {
+    let host = section.get("host", &HOST);
     let Some(matched) = section.get("match", &MATCH) else {
         section.missing("match", "is missing; write match = \"POST /v1/charges\"");
         return None;
@@ -177,5 +182,5 @@ fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {
         section.clash(&["methods"], "match names the methods already; leave them out of one");
         settings.methods = matched.methods;
     }
-    Some(Route { pattern: matched.pattern, settings })
+    Some(Route { host, pattern: matched.pattern, settings })
 }

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use http::Method;
 use selfsame::ScopeKind;
 
-use super::{Config, Route, RouteSettings, TenantSource};
+use super::{Config, Host, Route, RouteSettings, TenantSource};
 
 impl Config {
     /// Everything in this configuration that forms a key's identity, one line each: the defaults,
-    /// then, sorted, the method and path of each route that matters to the identity of a key.
+    /// then, sorted, the method, host and path of each route that matters to the identity of a key.
     ///
     /// The text stays the same when routes change their order, and when routes come or go that
     /// have the defaults' identity and take no requests from a route that has another.
@@ -18,7 +18,7 @@ impl Config {
         for route in &self.routes {
             for method in &route.settings.methods {
                 if self.differs(route) || self.shades(route, method) {
-                    lines.insert(format!("{method} {} {}", route.pattern, identity_at(route)));
+                    lines.insert(format!("{method} {} {}", route.name(), identity_at(route)));
                 }
             }
         }
@@ -35,14 +35,30 @@ impl Config {
     }
 
     /// Whether requests that `route` takes could otherwise fall to a route of another identity.
-    /// A route inside this one keeps its requests either way.
     fn shades(&self, route: &Route, method: &Method) -> bool {
         self.routes.iter().any(|other| {
             other.settings.methods.contains(method)
                 && self.differs(other)
                 && may_meet(&route.pattern, &other.pattern)
-                && !covers(&route.pattern, &other.pattern)
+                && may_be_the_same(route.host.as_ref(), other.host.as_ref())
+                && !keeps_its_own(other, route)
         })
+    }
+}
+
+/// Whether some request is sent to both hosts.
+fn may_be_the_same(left: Option<&Host>, right: Option<&Host>) -> bool {
+    left.zip(right).is_none_or(|(left, right)| left.meets(right))
+}
+
+/// Whether `inner` is asked before `outer`, and so keeps its requests either way: its host is closer,
+/// or the same and its path inside the other's.
+fn keeps_its_own(inner: &Route, outer: &Route) -> bool {
+    match (&inner.host, &outer.host) {
+        (Some(inner), Some(outer)) if inner != outer => inner.rank() < outer.rank(),
+        (Some(_), None) => true,
+        (None, Some(_)) => false,
+        _ => covers(&outer.pattern, &inner.pattern),
     }
 }
 
@@ -75,11 +91,11 @@ fn is_parameter(segment: &str) -> bool {
     segment.starts_with('{') && !segment.starts_with("{{") && segment.ends_with('}')
 }
 
-/// With the scope of an endpoint, the route's own path is part of the identity.
+/// With the scope of an endpoint, the route's own host and path are part of the identity.
 fn identity_at(route: &Route) -> String {
     match route.settings.scope {
         ScopeKind::Tenant => identity_of(&route.settings),
-        ScopeKind::Endpoint => format!("{} at={}", identity_of(&route.settings), route.pattern),
+        ScopeKind::Endpoint => format!("{} at={}", identity_of(&route.settings), route.name()),
     }
 }
 
@@ -162,6 +178,26 @@ mod tests {
         }
         let put = "[[route]]\nmatch = 'PUT /v1/a/x'\n";
         assert_eq!(identity(&format!("{OPEN}{put}")), identity(OPEN), "another method");
+    }
+
+    #[test]
+    fn a_route_of_another_host_takes_nothing_from_this_one() {
+        let at = |host: &str, rest: &str| {
+            format!("[[route]]\nhost = '{host}'\nmatch = '/v1/{{id}}/x'\n{rest}\n")
+        };
+        let open = at("a.b", "tenant = 'none'");
+        for host in ["c.b", "*.b"] {
+            assert_eq!(identity(&(open.clone() + &at(host, ""))), identity(&open), "{host}");
+        }
+        assert_ne!(identity(&(open.clone() + &at("a.b:1", ""))), identity(&open));
+        let anywhere = "[[route]]\nmatch = '/v1/a/x'\n";
+        assert_eq!(identity(&(open.clone() + anywhere)), identity(&open));
+        assert_ne!(identity(&(OPEN.to_owned() + &at("a.b", ""))), identity(OPEN));
+        // Its host goes first, however wide its path is.
+        let wide = "[[route]]\nhost = 'a.b'\nmatch = '/{*rest}'\n";
+        assert_ne!(identity(&(OPEN.to_owned() + wide)), identity(OPEN));
+        let by_endpoint = at("a.b", "scope = 'endpoint'");
+        assert!(identity(&by_endpoint).ends_with(" at=a.b/v1/{id}/x"));
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `words`, `routes` | what a value may look like |
+//! | `values`, `network`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `identity` | what forms a key's identity |
 //! | `mistakes` | what is said about everything else |
 
 mod checked;
 mod file;
+mod hosts;
 mod identity;
 mod mistakes;
 mod names;
@@ -28,6 +29,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+pub use hosts::Host;
 pub use mistakes::Mistakes;
 pub use network::{StoreUrl, Upstream};
 pub use routes::Route;

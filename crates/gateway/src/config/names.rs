@@ -25,9 +25,9 @@ pub(super) const IDEMPOTENCY: Vocabulary =
     Vocabulary { table: "idempotency", names: &[&PER_ROUTE] };
 
 pub(super) const ROUTE: Vocabulary =
-    Vocabulary { table: "route", names: &[&["match"], &PER_ROUTE] };
+    Vocabulary { table: "route", names: &[&["match", "host"], &PER_ROUTE] };
 
-const PER_ROUTE: [&str; 25] = [
+const PER_ROUTE: [&str; 26] = [
     "profile",
     "key",
     "key_headers",
@@ -36,6 +36,7 @@ const PER_ROUTE: [&str; 25] = [
     "tenant",
     "scope",
     "fingerprint",
+    "ignore",
     "headers",
     "recover",
     "upstream_idempotent",
@@ -56,11 +57,10 @@ const PER_ROUTE: [&str; 25] = [
 ];
 
 /// Names of the contract that are still to come.
-const LATER: [&str; 12] = [
+const LATER: [&str; 11] = [
     "mode",
     "remember",
     "replay_status",
-    "ignore",
     "format",
     "min_length",
     "probe",

@@ -4,18 +4,36 @@ use http::Method;
 use matchit::{InsertError, Router};
 use toml::de::DeValue;
 
+use super::Host;
 use super::settings::RouteSettings;
 use super::values::{Kind, Wrong, text};
 use super::words::METHOD;
 
-/// Requests that are treated in a way of their own: those with one of `settings.methods` and a
-/// path that fits `pattern`. Where several fit, a path's fixed parts go before its parameters.
+/// Requests that are treated in a way of their own: those to `host` with one of `settings.methods`
+/// and a path that fits `pattern`. Where several fit, one with a host goes before one without, and
+/// then a path's fixed parts before its parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
+    /// Where the requests are sent to; without one, anywhere.
+    pub host: Option<Host>,
     /// The path, with `{param}` and `{*rest}` as [`matchit`] reads them.
     pub pattern: String,
     /// How these requests are treated.
     pub settings: RouteSettings,
+}
+
+impl Route {
+    /// What it is called in metrics and, where endpoints count, in a key's identity.
+    pub fn name(&self) -> String {
+        named(self.host.as_ref(), &self.pattern)
+    }
+}
+
+fn named(host: Option<&Host>, pattern: &str) -> String {
+    match host {
+        Some(host) => format!("{host}{pattern}"),
+        None => pattern.to_owned(),
+    }
 }
 
 /// What a route's `match` says.
@@ -72,19 +90,21 @@ fn explain(error: &InsertError) -> String {
     }
 }
 
-/// The routes of each method so far, to find those that could take the same request.
+/// The routes of each host and method so far, to find those that could take the same request.
 #[derive(Default)]
-pub(super) struct Taken(Vec<(Method, Router<()>)>);
+pub(super) struct Taken(Vec<(Option<Host>, Method, Router<()>)>);
 
 impl Taken {
     /// Adds a route, or says which other one it cannot stand beside.
     pub(super) fn add(&mut self, route: &Route) -> Result<(), String> {
         for method in &route.settings.methods {
-            self.router(method).insert(route.pattern.as_str(), ()).map_err(|error| match error {
+            let router = self.router(route.host.as_ref(), method);
+            router.insert(route.pattern.as_str(), ()).map_err(|error| match error {
                 InsertError::Conflict { with } => format!(
-                    "{method} {} and the route {method} {with} can fit the same path, and neither \
+                    "{method} {} and the route {method} {} can fit the same path, and neither \
                      would go first",
-                    route.pattern
+                    route.name(),
+                    named(route.host.as_ref(), &with)
                 ),
                 other => explain(&other),
             })?;
@@ -92,13 +112,14 @@ impl Taken {
         Ok(())
     }
 
-    fn router(&mut self, method: &Method) -> &mut Router<()> {
-        let found = self.0.iter().position(|(known, _)| known == method);
+    fn router(&mut self, host: Option<&Host>, method: &Method) -> &mut Router<()> {
+        let is_it = |(of, by, _): &(Option<Host>, Method, _)| of.as_ref() == host && by == method;
+        let found = self.0.iter().position(is_it);
         let index = found.unwrap_or_else(|| {
-            self.0.push((method.clone(), Router::new()));
+            self.0.push((host.cloned(), method.clone(), Router::new()));
             self.0.len() - 1
         });
-        &mut self.0[index].1
+        &mut self.0[index].2
     }
 }
 

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use http::{HeaderName, Method};
-use selfsame::{KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
+use selfsame::{JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
 use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
 use super::words::{
-    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, PROFILE,
-    RECOVER, SCOPE, SERVER_ERRORS, TENANT,
+    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, POINTER,
+    PROFILE, RECOVER, SCOPE, SERVER_ERRORS, TENANT,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -36,6 +36,8 @@ pub struct RouteSettings {
     pub scope: ScopeKind,
     /// `fingerprint`: how bodies are compared.
     pub fingerprint: FingerprintForm,
+    /// `ignore`: what does not count in a JSON body.
+    pub ignore: Vec<JsonPointer>,
     /// `headers`: those that are part of what a request is.
     pub fingerprint_headers: Vec<HeaderName>,
     /// `recover`, with `upstream_idempotent` counted in: what a run without an outcome leads to.
@@ -92,6 +94,7 @@ impl Default for RouteSettings {
             tenant: TenantSource::Authorization,
             scope: ScopeKind::Tenant,
             fingerprint: FingerprintForm::Canonical,
+            ignore: Vec::new(),
             fingerprint_headers: Vec::new(),
             recover: Recover::Auto,
             server_errors: ServerErrors::Retry,
@@ -135,6 +138,7 @@ impl Draft {
         section.set("tenant", &TENANT, &mut to.tenant);
         section.set("scope", &SCOPE, &mut to.scope);
         section.set("fingerprint", &FINGERPRINT, &mut to.fingerprint);
+        section.set_list("ignore", &POINTER, &mut to.ignore);
         section.set_list("headers", &COUNTED_HEADER, &mut to.fingerprint_headers);
         section.set("recover", &RECOVER, &mut to.recover);
         section.set("upstream_idempotent", &SWITCH, &mut draft.upstream_idempotent);
@@ -167,6 +171,12 @@ impl Draft {
                 written(retention)
             );
             section.clash(&["retention", "allow_short_retention"], text);
+        }
+        let is_raw = self.settings.fingerprint == FingerprintForm::Raw;
+        if is_raw && !self.settings.ignore.is_empty() {
+            let text = "with fingerprint = \"raw\" everything counts; write ignore = [] here, or leave \
+                        fingerprint out";
+            section.clash(&["fingerprint", "ignore"], text);
         }
         if response_timeout > run_timeout {
             let text = format!(

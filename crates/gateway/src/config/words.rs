@@ -1,7 +1,8 @@
 //! The words that settings of a route are written in.
 
 use http::{HeaderName, Method};
-use selfsame::{KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
+use selfsame::{JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
+use selfsame_core::headers::differs_between_retries;
 use selfsame_core::{FingerprintForm, Recover};
 use toml::de::DeValue;
 
@@ -90,6 +91,13 @@ pub(super) const HEADER: Kind<HeaderName> =
 pub(super) const COUNTED_HEADER: Kind<HeaderName> =
     Kind { expected: r#"a header name like "Stripe-Account""#, read: counted_header };
 
+pub(super) const POINTER: Kind<JsonPointer> = Kind {
+    expected: r#"a JSON pointer like "/sent_at" or "/meta/trace""#,
+    read: |value| {
+        JsonPointer::parse(text(value)?).map_err(|invalid| Wrong::Because(invalid.to_string()))
+    },
+};
+
 pub(super) const TENANT: Kind<TenantSource> =
     Kind { expected: r#""authorization", "cookie:NAME", "header:NAME" or "none""#, read: tenant };
 
@@ -99,16 +107,12 @@ fn header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
 
 fn counted_header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
     let name = header(value)?;
-    match name.as_str() {
-        "authorization" | "date" | "user-agent" | "traceparent" => {
-            let reason = format!(
-                "{name} may differ between retries of one request and is never part of its \
-                 fingerprint"
-            );
-            Err(Wrong::Because(reason))
-        }
-        _ => Ok(name),
+    if differs_between_retries(&name) {
+        return Err(Wrong::Because(format!(
+            "{name} may differ between retries of one request and is never part of its fingerprint"
+        )));
     }
+    Ok(name)
 }
 
 fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
@@ -177,6 +181,19 @@ mod tests {
             assert_eq!(take(&COUNTED_HEADER, name), Err(expected));
         }
         assert!(take(&COUNTED_HEADER, "Stripe-Account").is_ok());
+    }
+
+    #[test]
+    fn a_wrong_pointer_says_what_is_wrong() {
+        assert!(take(&POINTER, "/meta/trace").is_ok());
+        let table = [
+            ("", "an empty pointer stands for the whole body"),
+            ("sent_at", "a pointer begins with a slash, like \"/meta/sent_at\""),
+            ("/a~b", "in a pointer \"~\" is written \"~0\", and a \"/\" within a name \"~1\""),
+        ];
+        for (text, expected) in table {
+            assert_eq!(take(&POINTER, text), Err(expected.to_owned()));
+        }
     }
 
     #[test]

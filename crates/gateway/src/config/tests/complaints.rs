@@ -97,6 +97,15 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "5:2: idempotency.headers: \"x-a\" stands here twice",
         ),
         (
+            "[idempotency]\nignore = ['/a', 'b']",
+            "3:17: idempotency.ignore: a pointer begins with a slash, like \"/meta/sent_at\"",
+        ),
+        (
+            "[[route]]\nmatch = '/'\nhost = 'http://a.example'",
+            "4:8: route.host: expected a host like \"api.example.com\", \"*.example.com\" or \
+             \"api.example.com:8443\", found \"http://a.example\"",
+        ),
+        (
             "[idempotency]\nmethods = ['POST', 'GET']",
             "3:20: idempotency.methods: expected \"POST\", \"PATCH\", \"PUT\" or \"DELETE\", found \
              \"GET\"",
@@ -167,6 +176,16 @@ fn what_does_not_fit_together_is_told_once_and_where() {
              neither would go first",
         ),
         (
+            "[[route]]\nhost = 'a.b'\nmatch = '/{a}'\n[[route]]\nmatch = '/{b}'\nhost = 'A.b'",
+            "7:8: route.host: POST a.b/{b} and the route POST a.b/{a} can fit the same path, and \
+             neither would go first",
+        ),
+        (
+            "[idempotency]\nignore = ['/a']\n[[route]]\nmatch = '/'\nfingerprint = 'raw'",
+            "6:15: route.fingerprint: with fingerprint = \"raw\" everything counts; write \
+             ignore = [] here, or leave fingerprint out",
+        ),
+        (
             "[[route]]\nmatch = '/v1/{id}/x'\n[[route]]\nmatch = '/v1/{*rest}'",
             "5:9: route.match: POST /v1/{*rest} and the route POST /v1/{id}/x can fit the same \
              path, and neither would go first",
@@ -198,6 +217,7 @@ fn a_wrong_value_does_not_make_others_look_wrong() {
         "[idempotency]\nrun_timeout = '1x'\n[[route]]\nmatch = '/'\nresponse_timeout = '1h'",
         "upstream = 5",
         "[[route]]\nmatch = 5",
+        "[[route]]\nmatch = '/'\nhost = ''\n[[route]]\nmatch = '/'",
     ];
     for text in table {
         let text = match text.starts_with("upstream") {

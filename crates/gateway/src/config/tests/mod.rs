@@ -4,7 +4,7 @@ mod complaints;
 
 use std::path::Path;
 
-use selfsame::{KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
+use selfsame::{JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
@@ -81,6 +81,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.tenant, TenantSource::Authorization);
     assert_eq!(settings.scope, ScopeKind::Tenant);
     assert_eq!(settings.fingerprint, FingerprintForm::Canonical);
+    assert!(settings.ignore.is_empty());
     assert!(settings.fingerprint_headers.is_empty());
     assert_eq!(settings.recover, Recover::Auto);
     assert_eq!(settings.server_errors, ServerErrors::Retry);
@@ -110,7 +111,7 @@ fn the_contracts_example_loads() {
         ..RouteSettings::default()
     };
     let pattern = "/v1/charges".to_owned();
-    assert_eq!(config.routes, [Route { pattern, settings: expected }]);
+    assert_eq!(config.routes, [Route { host: None, pattern, settings: expected }]);
 }
 
 #[test]
@@ -134,7 +135,8 @@ fn every_setting_can_be_written() {
         methods = ["PUT", "DELETE"]
         tenant = "header:X-Account"
         scope = "endpoint"
-        fingerprint = "raw"
+        fingerprint = "canonical"
+        ignore = ["/sent_at"]
         headers = ["Stripe-Account"]
         recover = "resume"
         upstream_idempotent = true
@@ -164,7 +166,8 @@ fn every_setting_can_be_written() {
         methods: vec![http::Method::PUT, http::Method::DELETE],
         tenant: TenantSource::Header("x-account".parse().expect("a name")),
         scope: ScopeKind::Endpoint,
-        fingerprint: FingerprintForm::Raw,
+        fingerprint: FingerprintForm::Canonical,
+        ignore: vec![JsonPointer::parse("/sent_at").expect("a pointer")],
         fingerprint_headers: vec!["stripe-account".parse().expect("a name")],
         recover: Recover::Resume,
         server_errors: ServerErrors::Keep,
@@ -188,6 +191,19 @@ fn every_setting_can_be_written() {
     assert_eq!((config.connect_timeout, config.drain_timeout), (seconds(1), seconds(120)));
     assert_eq!(config.trusted_proxies.len(), 2);
     assert!(config.log_keys);
+}
+
+#[test]
+fn a_route_may_name_its_host() {
+    let config = load(
+        "upstream = 'http://a'\n[[route]]\nmatch = '/a'\n[[route]]\nhost = 'API.example.com'\n\
+         match = 'POST /a'\n[[route]]\nhost = '*.example.com:8443'\nmatch = 'POST /{b}'\n\
+         fingerprint = 'raw'",
+    )
+    .expect("valid");
+    let names: Vec<String> = config.routes.iter().map(Route::name).collect();
+    assert_eq!(names, ["/a", "api.example.com/a", "*.example.com:8443/{b}"]);
+    assert_eq!(config.routes[2].settings.fingerprint, FingerprintForm::Raw);
 }
 
 #[test]
