@@ -164,6 +164,13 @@ fn skip_spaces(raw: &[u8]) -> &[u8] {
     &raw[spaces..]
 }
 
+/// Without the spaces and tabs around it, which are all that a header may hold there.
+pub(super) fn trim_spaces(raw: &[u8]) -> &[u8] {
+    let raw = skip_spaces(raw);
+    let spaces = raw.iter().rev().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+    &raw[..raw.len() - spaces]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

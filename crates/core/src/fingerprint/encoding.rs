@@ -9,6 +9,8 @@ use std::io::Read;
 
 use flate2::bufread::{GzDecoder, ZlibDecoder};
 
+use super::content_type::trim_spaces;
+
 /// More codings than this, one over the other, are only sent to keep us busy.
 const CODINGS_MAX: usize = 3;
 
@@ -56,7 +58,7 @@ pub(super) fn decoded<'a>(
 
 impl Coding {
     fn read(name: &[u8]) -> Option<Self> {
-        let name = name.trim_ascii();
+        let name = trim_spaces(name);
         let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
         if is(b"identity") {
             Some(Self::Identity)
