@@ -321,9 +321,9 @@ def fingerprint(request, rules, secret):
 # --- Derived keys
 
 
-def derived_key(birth_nonce, phase):
+def derived_key(birth, phase):
     digester = Digester(None, b"derived-key/1")
-    digester.field(birth_nonce)
+    digester.field(birth)
     digester.field(phase.encode("utf-8"))
     key = bytearray(digester.digest()[:16])
     key[6] = key[6] & 0x0F | 0x80
@@ -359,7 +359,7 @@ def check_fingerprints(vector, file):
 
 
 def check_derived_keys(vector, _):
-    return derived_key(bytes.fromhex(vector["birth_nonce"]), vector["phase"]), vector["key"]
+    return derived_key(bytes.fromhex(vector["birth"]), vector["phase"]), vector["key"]
 
 
 def main():

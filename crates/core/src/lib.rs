@@ -32,7 +32,6 @@ pub use answer::{Answer, AnswerBody, Checkpoint};
 pub use claim::{Claim, Releaser, Started, Unstarted};
 pub use clock::{Clock, Timestamp};
 pub use decide::{Decision, Start, claim, decide};
-pub use derived_key::derived_key;
 pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{

@@ -12,8 +12,8 @@ use std::process::Command;
 use std::{env, fs};
 
 use selfsame_core::{
-    CountedHeader, Fingerprint, FingerprintForm, FingerprintRules, InvalidKey, JsonPointer, Key,
-    RequestFacts, Secret, derived_key,
+    Birth, CountedHeader, Fingerprint, FingerprintForm, FingerprintRules, InvalidKey, JsonPointer,
+    Key, RequestFacts, Secret,
 };
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -95,7 +95,7 @@ struct RulesOf {
 #[serde(deny_unknown_fields)]
 struct DerivedVector {
     name: String,
-    birth_nonce: String,
+    birth: String,
     phase: String,
     #[serde(default)]
     key: String,
@@ -221,8 +221,8 @@ fn fingerprints_are_as_published() {
 #[test]
 fn derived_keys_are_as_published() {
     check("derived-keys.json", |_, vector: &DerivedVector| {
-        let nonce = hex(&vector.birth_nonce).try_into().expect("16 bytes");
-        let key = derived_key(&nonce, &vector.phase).as_str().to_owned();
+        let birth = Birth::from_bytes(hex(&vector.birth).try_into().expect("16 bytes"));
+        let key = birth.derived_key(&vector.phase).as_str().to_owned();
         DerivedVector { key, ..vector.clone() }
     });
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use selfsame_core::{Checkpoint, Claim, Fenced, Started, StoreError};
+use selfsame_core::{Checkpoint, Claim, Fenced, Key, Started, StoreError};
 
 /// What a handler sees of its own run; found in the request's extensions.
 ///
@@ -39,6 +39,12 @@ impl Run {
     /// Which run this is, counted from 1. Above 1, an earlier run may have done part of the work.
     pub fn attempt(&self) -> u32 {
         self.claim.grant().attempt
+    }
+
+    /// A key for what the phase `phase` calls elsewhere: the same for each attempt at this work, so
+    /// that a call which was interrupted can be made again.
+    pub fn derived_key(&self, phase: &str) -> Key {
+        self.claim.grant().birth.derived_key(phase)
     }
 
     /// What the earlier run saved last, as it was when this one began.

@@ -151,6 +151,20 @@ async fn a_handler_goes_on_from_its_checkpoint() {
 }
 
 #[tokio::test]
+async fn each_attempt_derives_the_same_key_for_a_phase() {
+    let rig = Rig::new();
+    let service = rig.service(Policy::new(), |run: Option<Run>| async move {
+        let run = run.expect("a keyed request has a run");
+        let (charge, receipt) = (run.derived_key("charged"), run.derived_key("receipt_sent"));
+        assert_ne!(charge, receipt);
+        Ok::<_, Infallible>(answer(500, charge.as_str().to_owned()))
+    });
+    let first = send(&service, post("k")).await.body;
+    assert_eq!(send(&service, post("k")).await.body, first);
+    assert_ne!(send(&service, post("another")).await.body, first);
+}
+
+#[tokio::test]
 async fn a_checkpoint_that_is_too_large_is_refused() {
     let rig = Rig::new();
     let service = rig.service(Policy::new(), |run: Option<Run>| async move {
