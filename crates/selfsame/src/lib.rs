@@ -51,7 +51,9 @@ pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;
 pub use once::{Once, OnceError};
 pub use outcome::{Outcome, Served};
-pub use policy::{KeyMode, OnConflict, OnStoreError, Policy, ScopeKind, ServerErrors, Work};
+pub use policy::{
+    KeyMode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
+};
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
     Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, Problem,

@@ -52,6 +52,15 @@ pub enum OnStoreError {
     Bypass,
 }
 
+/// Which status a replay has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReplayStatus {
+    /// That of the first answer.
+    Same,
+    /// 200 where the first answer was 201 or 202: nothing was created or begun this time.
+    Ok,
+}
+
 /// What becomes of a request whose key is being run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnConflict {
@@ -97,7 +106,10 @@ pub struct Policy {
     pub(crate) request_bytes_max: usize,
     pub(crate) answer_bytes_max: usize,
     pub(crate) stream: bool,
+    pub(crate) replay_status: ReplayStatus,
     pub(crate) replay_set_cookie: bool,
+    pub(crate) replay_also: Vec<HeaderName>,
+    pub(crate) replay_never: Vec<HeaderName>,
     pub(crate) expires_header: bool,
     pub(crate) on_store_error: OnStoreError,
     pub(crate) log_keys: bool,
@@ -130,7 +142,10 @@ impl Default for Policy {
             request_bytes_max: 1024 * 1024,
             answer_bytes_max: 1024 * 1024,
             stream: false,
+            replay_status: ReplayStatus::Same,
             replay_set_cookie: false,
+            replay_also: Vec::new(),
+            replay_never: Vec::new(),
             expires_header: true,
             on_store_error: OnStoreError::Reject,
             log_keys: false,
@@ -195,8 +210,15 @@ settings! {
     answer_bytes_max: usize;
     /// Whether answers are streams, passed on as they come and never kept.
     stream: bool;
+    /// Which status a replay has: that of the first answer, unless set.
+    replay_status: ReplayStatus;
     /// Whether `Set-Cookie` is part of a replay.
     replay_set_cookie: bool;
+    /// Headers that are part of a replay although they are about one moment, such as
+    /// `X-Request-Id`. Those of one connection, the length and `Set-Cookie` are not affected.
+    replay_also: Vec<HeaderName>;
+    /// Headers and trailers that are never kept or given again, whatever else is said of them.
+    replay_never: Vec<HeaderName>;
     /// Whether answers say when their key expires (`Idempotency-Expires`). They do unless set.
     expires_header: bool;
     /// What becomes of keyed requests while the store is down: refused, unless set.

@@ -27,7 +27,7 @@ pub(super) const IDEMPOTENCY: Vocabulary =
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match", "host"], &PER_ROUTE] };
 
-const PER_ROUTE: [&str; 26] = [
+const PER_ROUTE: [&str; 29] = [
     "profile",
     "key",
     "key_headers",
@@ -51,16 +51,18 @@ const PER_ROUTE: [&str; 26] = [
     "max_request_body",
     "max_response_body",
     "stream",
+    "replay_status",
     "replay_set_cookie",
+    "replay_also",
+    "replay_never",
     "expires_header",
     "on_store_error",
 ];
 
 /// Names of the contract that are still to come.
-const LATER: [&str; 11] = [
+const LATER: [&str; 10] = [
     "mode",
     "remember",
-    "replay_status",
     "format",
     "min_length",
     "probe",

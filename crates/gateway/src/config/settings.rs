@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
+use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
-use selfsame::{JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
+use selfsame::{
+    JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind, ServerErrors,
+};
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
@@ -11,7 +14,7 @@ use super::file::Section;
 use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, POINTER,
-    PROFILE, RECOVER, SCOPE, SERVER_ERRORS, TENANT,
+    PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS, TENANT,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -62,8 +65,14 @@ pub struct RouteSettings {
     pub answer_bytes_max: usize,
     /// `stream`: whether answers are passed on as they come and never kept.
     pub stream: bool,
+    /// `replay_status`: which status a replay has.
+    pub replay_status: ReplayStatus,
     /// `replay_set_cookie`: whether `Set-Cookie` is part of a replay.
     pub replay_set_cookie: bool,
+    /// `replay_also`: headers that are part of a replay although they are about one moment.
+    pub replay_also: Vec<HeaderName>,
+    /// `replay_never`: headers that are never kept or given again.
+    pub replay_never: Vec<HeaderName>,
     /// `expires_header`: whether answers say when their key expires.
     pub expires_header: bool,
     /// `on_store_error`: what becomes of keyed requests while the store is down.
@@ -107,7 +116,10 @@ impl Default for RouteSettings {
             request_bytes_max: 1 << 20,
             answer_bytes_max: 1 << 20,
             stream: false,
+            replay_status: ReplayStatus::Same,
             replay_set_cookie: false,
+            replay_also: Vec::new(),
+            replay_never: Vec::new(),
             expires_header: true,
             on_store_error: OnStoreError::Reject,
         }
@@ -154,7 +166,10 @@ impl Draft {
         section.set("max_request_body", &SIZE, &mut to.request_bytes_max);
         section.set("max_response_body", &SIZE, &mut to.answer_bytes_max);
         section.set("stream", &SWITCH, &mut to.stream);
+        section.set("replay_status", &REPLAY_STATUS, &mut to.replay_status);
         section.set("replay_set_cookie", &SWITCH, &mut to.replay_set_cookie);
+        section.set_list("replay_also", &REPLAY_ALSO, &mut to.replay_also);
+        section.set_list("replay_never", &REPLAY_NEVER, &mut to.replay_never);
         section.set("expires_header", &SWITCH, &mut to.expires_header);
         section.set("on_store_error", &ON_STORE_ERROR, &mut to.on_store_error);
         draft.check(section);
@@ -185,6 +200,22 @@ impl Draft {
                 written(run_timeout)
             );
             section.clash(&["response_timeout", "run_timeout"], text);
+        }
+        self.check_replay_headers(section);
+    }
+
+    /// One table that says two things of a header is a mistake. A route that says the opposite of
+    /// `[idempotency]` is none: what is never replayed goes first.
+    fn check_replay_headers(&self, section: &mut Section<'_>) {
+        let RouteSettings { replay_set_cookie, replay_also, replay_never, .. } = &self.settings;
+        let cookie = if *replay_set_cookie { vec![SET_COOKIE] } else { Vec::new() };
+        for (wish, names) in [("replay_also", replay_also), ("replay_set_cookie", &cookie)] {
+            let says = |name| section.blame(&[name]).is_some();
+            let clash = names.iter().find(|&name| replay_never.contains(name));
+            if let Some(name) = clash.filter(|_| says(wish) && says("replay_never")) {
+                let text = format!("{wish} and replay_never disagree about {name}");
+                section.clash(&[wish, "replay_never"], text);
+            }
         }
     }
 

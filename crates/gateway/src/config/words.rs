@@ -1,13 +1,20 @@
 //! The words that settings of a route are written in.
 
+use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
-use selfsame::{JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
-use selfsame_core::headers::differs_between_retries;
+use selfsame::{
+    JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind, ServerErrors,
+};
+use selfsame_core::headers::{self, differs_between_retries, is_hop_by_hop};
 use selfsame_core::{FingerprintForm, Recover};
 use toml::de::DeValue;
 
 use super::settings::TenantSource;
 use super::values::{Kind, Wrong, choice, text};
+
+/// The headers of an answer that only we set or read.
+const OURS: [HeaderName; 3] =
+    [headers::IDEMPOTENT_REPLAYED, headers::IDEMPOTENCY_EXPIRES, headers::IDEMPOTENCY_OUTCOME];
 
 pub(super) const PROFILE: Kind<Profile> = Kind {
     expected: r#""ietf" or "stripe""#,
@@ -76,6 +83,11 @@ pub(super) const ON_STORE_ERROR: Kind<OnStoreError> = Kind {
     },
 };
 
+pub(super) const REPLAY_STATUS: Kind<ReplayStatus> = Kind {
+    expected: r#""same" or "ok""#,
+    read: |value| choice(value, &[("same", ReplayStatus::Same), ("ok", ReplayStatus::Ok)]),
+};
+
 pub(super) const METHOD: Kind<Method> = Kind {
     expected: r#""POST", "PATCH", "PUT" or "DELETE""#,
     read: |value| {
@@ -98,6 +110,18 @@ pub(super) const POINTER: Kind<JsonPointer> = Kind {
     },
 };
 
+/// A header that a route may say something about for its replays.
+pub(super) const REPLAY_NEVER: Kind<HeaderName> =
+    Kind { expected: r#"a header name like "X-Request-Id""#, read: replayed_header };
+
+pub(super) const REPLAY_ALSO: Kind<HeaderName> = Kind {
+    expected: REPLAY_NEVER.expected,
+    read: |value| match replayed_header(value)? {
+        SET_COOKIE => Err(Wrong::Because("write replay_set_cookie = true instead".to_owned())),
+        name => Ok(name),
+    },
+};
+
 pub(super) const TENANT: Kind<TenantSource> =
     Kind { expected: r#""authorization", "cookie:NAME", "header:NAME" or "none""#, read: tenant };
 
@@ -113,6 +137,21 @@ fn counted_header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
         )));
     }
     Ok(name)
+}
+
+fn replayed_header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
+    let name = header(value)?;
+    let reason = match name.as_str() {
+        "content-length" => format!("{name} follows from the body"),
+        text if OURS.contains(&name) || text.starts_with(headers::SELFSAME_PREFIX) => {
+            format!("{name} is the gateway's own")
+        }
+        _ if is_hop_by_hop(&name) => {
+            format!("{name} belongs to one connection and is never part of a replay")
+        }
+        _ => return Ok(name),
+    };
+    Err(Wrong::Because(reason))
 }
 
 fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
@@ -194,6 +233,23 @@ mod tests {
         for (text, expected) in table {
             assert_eq!(take(&POINTER, text), Err(expected.to_owned()));
         }
+    }
+
+    #[test]
+    fn what_is_never_replayed_as_it_was_is_not_listed() {
+        let table = [
+            ("Connection", "connection belongs to one connection and is never part of a replay"),
+            ("Content-Length", "content-length follows from the body"),
+            ("Idempotent-Replayed", "idempotent-replayed is the gateway's own"),
+            ("Selfsame-Attempt", "selfsame-attempt is the gateway's own"),
+        ];
+        for (name, reason) in table {
+            assert_eq!(take(&REPLAY_ALSO, name), Err(reason.to_owned()));
+            assert_eq!(take(&REPLAY_NEVER, name), Err(reason.to_owned()));
+        }
+        let instead = Err("write replay_set_cookie = true instead".to_owned());
+        assert_eq!(take(&REPLAY_ALSO, "Set-Cookie"), instead);
+        assert!(take(&REPLAY_NEVER, "Set-Cookie").is_ok());
     }
 
     #[test]

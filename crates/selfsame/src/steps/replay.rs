@@ -2,7 +2,7 @@
 
 use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, LOCATION, SET_COOKIE};
 use http::response::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_moment};
 use selfsame_core::{Answer, AnswerBody, Replay};
 
@@ -10,7 +10,7 @@ use crate::body::ResponseBody;
 use crate::dialect::Dialect;
 use crate::expires;
 use crate::outcome::Served;
-use crate::policy::Policy;
+use crate::policy::{Policy, ReplayStatus};
 use crate::reject::{self, Refusal};
 
 /// The answer, to a retry that came from `origin`.
@@ -21,6 +21,11 @@ pub(crate) fn replay<B>(
     dialect: &Dialect,
 ) -> Response<ResponseBody<B>> {
     let Replay { mut answer, expires_at } = replay;
+    // It may have been recorded before the route said so.
+    for name in &policy.replay_never {
+        answer.headers.remove(name);
+        answer.trailers.remove(name);
+    }
     let AnswerBody::Kept(body) = answer.body else {
         let location = answer.headers.get(LOCATION).and_then(|value| value.to_str().ok());
         let location = location.map(str::to_owned);
@@ -28,7 +33,10 @@ pub(crate) fn replay<B>(
     };
     keep_fitting_cors(&mut answer.headers, origin);
     let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
-    *response.status_mut() = answer.status;
+    *response.status_mut() = match (policy.replay_status, answer.status) {
+        (ReplayStatus::Ok, StatusCode::CREATED | StatusCode::ACCEPTED) => StatusCode::OK,
+        (_, recorded) => recorded,
+    };
     *response.headers_mut() = answer.headers;
     response.headers_mut().insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
     expires::say(expires_at, response.headers_mut(), policy);
@@ -44,7 +52,7 @@ pub(crate) fn replay<B>(
 pub(crate) fn answer_to_keep(
     parts: &Parts,
     body: AnswerBody,
-    trailers: HeaderMap,
+    mut trailers: HeaderMap,
     policy: &Policy,
 ) -> Answer {
     let mut headers = HeaderMap::with_capacity(parts.headers.len());
@@ -53,15 +61,21 @@ pub(crate) fn answer_to_keep(
             headers.append(name, value.clone());
         }
     }
+    for name in &policy.replay_never {
+        trailers.remove(name);
+    }
     Answer { status: parts.status, headers, body, trailers }
 }
 
 fn is_kept(name: &HeaderName, policy: &Policy) -> bool {
+    // The length follows from the body; a stored one could only disagree with it.
+    if name == CONTENT_LENGTH || is_hop_by_hop(name) || policy.replay_never.contains(name) {
+        return false;
+    }
     if name == SET_COOKIE {
         return policy.replay_set_cookie;
     }
-    // The length follows from the body; a stored one could only disagree with it.
-    name != CONTENT_LENGTH && !is_hop_by_hop(name) && !is_of_the_moment(name)
+    policy.replay_also.contains(name) || !is_of_the_moment(name)
 }
 
 /// A page of one origin must not read what was answered to another.

@@ -1,8 +1,8 @@
-//! Which answers are kept, and what a replay holds.
+//! Which answers are kept.
 
 use std::convert::Infallible;
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request};
 use selfsame::{KeyMode, Outcome, Policy, Served, ServerErrors};
 use tower::ServiceExt;
 
@@ -103,53 +103,4 @@ async fn server_errors_follow_the_policy() {
         assert_eq!(send(&service, post("k")).await.served, served, "{server_errors:?}");
         assert_eq!(runs.count(), runs_expected, "{server_errors:?}");
     }
-}
-
-#[tokio::test]
-async fn headers_of_the_moment_and_cookies_are_not_given_again() {
-    let rig = Rig::new();
-    let respond = |_| async {
-        let response = Response::builder()
-            .status(201)
-            .header("location", "/charges/1")
-            .header("link", "</a>; rel=a")
-            .header("link", "</b>; rel=b")
-            .header("set-cookie", "sid=1")
-            .header("date", "Sun, 15 Nov 2026 00:00:00 GMT")
-            .header("x-ratelimit-remaining", "9")
-            .header("connection", "close");
-        Ok::<_, Infallible>(response.body(Body::from("done")).expect("a response"))
-    };
-    let service = rig.service(Policy::new(), respond);
-    service.clone().oneshot(post("k")).await.expect("no error");
-    let replay = service.clone().oneshot(post("k")).await.expect("no error");
-
-    let links: Vec<_> = replay.headers().get_all("link").iter().collect();
-    assert_eq!(links, ["</a>; rel=a", "</b>; rel=b"]);
-    assert_eq!(replay.headers()["location"], "/charges/1");
-    for absent in ["set-cookie", "date", "x-ratelimit-remaining", "connection"] {
-        assert!(!replay.headers().contains_key(absent), "{absent}");
-    }
-}
-
-#[tokio::test]
-async fn cors_headers_are_given_again_only_to_their_origin() {
-    let rig = Rig::new();
-    let service = rig.service(Policy::new(), |_| async {
-        let response = Response::builder()
-            .header("access-control-allow-origin", "https://shop.example")
-            .header("access-control-allow-credentials", "true");
-        Ok::<_, Infallible>(response.body(Body::from("done")).expect("a response"))
-    });
-    let from = |origin: &'static str| {
-        let mut request = post("k");
-        request.headers_mut().insert("origin", HeaderValue::from_static(origin));
-        service.clone().oneshot(request)
-    };
-    from("https://shop.example").await.expect("no error");
-    let same = from("https://shop.example").await.expect("no error");
-    let other = from("https://evil.example").await.expect("no error");
-    assert!(same.headers().contains_key("access-control-allow-credentials"));
-    assert!(!other.headers().contains_key("access-control-allow-credentials"));
-    assert!(!other.headers().contains_key("access-control-allow-origin"));
 }

@@ -162,6 +162,15 @@ fn what_does_not_fit_together_is_told_once_and_where() {
              it runs again; make it longer, or set allow_short_retention = true",
         ),
         (
+            "[idempotency]\nreplay_also = ['Date']\nreplay_never = ['X-A', 'date']",
+            "4:16: idempotency.replay_never: replay_also and replay_never disagree about date",
+        ),
+        (
+            "[idempotency]\nreplay_never = ['Set-Cookie']\nreplay_set_cookie = true",
+            "4:21: idempotency.replay_set_cookie: replay_set_cookie and replay_never disagree \
+             about set-cookie",
+        ),
+        (
             "[idempotency]\nresponse_timeout = '2m'\n[[route]]\nmatch = '/'\nrun_timeout = '90s'",
             "6:15: route.run_timeout: response_timeout (2m) must not be longer than run_timeout \
              (90s)",

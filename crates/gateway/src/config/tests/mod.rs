@@ -4,7 +4,9 @@ mod complaints;
 
 use std::path::Path;
 
-use selfsame::{JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors};
+use selfsame::{
+    JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind, ServerErrors,
+};
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
@@ -94,7 +96,9 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.request_bytes_max, 1024 * 1024);
     assert_eq!(settings.answer_bytes_max, 1024 * 1024);
     assert!(!settings.stream);
+    assert_eq!(settings.replay_status, ReplayStatus::Same);
     assert!(!settings.replay_set_cookie);
+    assert!(settings.replay_also.is_empty() && settings.replay_never.is_empty());
     assert!(settings.expires_header);
     assert_eq!(settings.on_store_error, OnStoreError::Reject);
 }
@@ -151,7 +155,10 @@ fn every_setting_can_be_written() {
         max_request_body = 4
         max_response_body = "5KiB"
         stream = true
+        replay_status = "ok"
         replay_set_cookie = true
+        replay_also = ["X-Request-Id"]
+        replay_never = ["X-Node"]
         expires_header = false
         on_store_error = "bypass"
         "#,
@@ -180,7 +187,10 @@ fn every_setting_can_be_written() {
         request_bytes_max: 4,
         answer_bytes_max: 5 * 1024,
         stream: true,
+        replay_status: ReplayStatus::Ok,
         replay_set_cookie: true,
+        replay_also: vec!["x-request-id".parse().expect("a name")],
+        replay_never: vec!["x-node".parse().expect("a name")],
         expires_header: false,
         on_store_error: OnStoreError::Bypass,
     };
