@@ -19,6 +19,7 @@ mod logs;
 mod lost_answers;
 mod meaning;
 mod metrics;
+mod observe;
 mod others_bugs;
 mod outcomes;
 mod passing;

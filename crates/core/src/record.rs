@@ -96,6 +96,22 @@ pub struct Label {
     pub route: Box<str>,
 }
 
+impl Label {
+    /// What stands behind the route of a record that was only observed.
+    const OBSERVED: &str = " (observed)";
+
+    /// The same for a record that is only observed.
+    #[must_use]
+    pub fn observed(self) -> Self {
+        Self { route: format!("{}{}", self.route, Self::OBSERVED).into(), ..self }
+    }
+
+    /// Whether the record is only observed: no request is answered from it.
+    pub fn is_observed(&self) -> bool {
+        self.route.ends_with(Self::OBSERVED)
+    }
+}
+
 /// How a claim ends that has no answer to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Release {

@@ -117,6 +117,13 @@ impl RecordId {
         })
     }
 
+    /// The id under which the same key is only observed: what is recorded there is never met by
+    /// a request that is protected.
+    #[must_use]
+    pub fn observed(&self, secret: &Secret) -> Self {
+        Self(secret.tag("record/observed", &[&self.0]))
+    }
+
     /// The id a store kept.
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
@@ -183,6 +190,16 @@ mod tests {
         assert_eq!(id(&tenant, &scope("/a"), "k"), id(&tenant, &scope("/a"), "k"));
         let function = |name: &str| Scope::Function { name: name.into() };
         assert_ne!(id(&tenant, &function("a"), "k"), id(&tenant, &function("b"), "k"));
+    }
+
+    #[test]
+    fn an_observed_key_has_a_record_of_its_own() {
+        let secret = Secret::from_bytes(&[7; Secret::LEN]);
+        let protected = id(&Tenant::anonymous(), &Scope::Tenant, "k");
+        let observed = protected.observed(&secret);
+        assert_ne!(observed, protected);
+        assert_eq!(observed, protected.observed(&secret));
+        assert_ne!(observed, id(&Tenant::anonymous(), &Scope::Tenant, "l").observed(&secret));
     }
 
     #[test]

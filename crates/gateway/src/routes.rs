@@ -99,6 +99,7 @@ impl Paths {
 fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy {
     Policy::new()
         .route(name)
+        .mode(settings.mode)
         .key(settings.key)
         .key_headers(settings.key_headers.clone())
         .strict_keys(settings.strict)

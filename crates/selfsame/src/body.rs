@@ -9,6 +9,8 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::mpsc;
 
+use crate::observe::TappedBody;
+
 /// Any error a body can end with.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -69,6 +71,11 @@ pin_project! {
             #[pin]
             body: B,
         },
+        // As it comes, and overheard.
+        Tapped {
+            #[pin]
+            body: TappedBody<B>,
+        },
         // Read before anything ran.
         Whole {
             whole: Whole,
@@ -79,6 +86,10 @@ pin_project! {
 impl<B> RequestBody<B> {
     pub(crate) fn streamed(body: B) -> Self {
         Self { source: RequestSource::Streamed { body } }
+    }
+
+    pub(crate) fn tapped(body: TappedBody<B>) -> Self {
+        Self { source: RequestSource::Tapped { body } }
     }
 
     pub(crate) fn whole(data: Bytes, trailers: HeaderMap) -> Self {
@@ -96,6 +107,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         match self.project().source.project() {
             RequestProjection::Streamed { body } => body.poll_frame(cx),
+            RequestProjection::Tapped { body } => body.poll_frame(cx),
             RequestProjection::Whole { whole } => Poll::Ready(whole.next_frame().map(Ok)),
         }
     }
@@ -103,6 +115,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
     fn is_end_stream(&self) -> bool {
         match &self.source {
             RequestSource::Streamed { body } => body.is_end_stream(),
+            RequestSource::Tapped { body } => body.is_end_stream(),
             RequestSource::Whole { whole } => whole.is_end(),
         }
     }
@@ -110,6 +123,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             RequestSource::Streamed { body } => body.size_hint(),
+            RequestSource::Tapped { body } => body.size_hint(),
             RequestSource::Whole { whole } => whole.size_hint(),
         }
     }
@@ -141,6 +155,11 @@ pin_project! {
             #[pin]
             body: B,
         },
+        // As it comes, and overheard.
+        Tapped {
+            #[pin]
+            body: TappedBody<B>,
+        },
         // Recorded before its first byte is sent.
         Whole {
             whole: Whole,
@@ -155,6 +174,10 @@ pin_project! {
 impl<B> ResponseBody<B> {
     pub(crate) fn streamed(body: B) -> Self {
         Self { source: ResponseSource::Streamed { body } }
+    }
+
+    pub(crate) fn tapped(body: TappedBody<B>) -> Self {
+        Self { source: ResponseSource::Tapped { body } }
     }
 
     pub(crate) fn whole(data: Bytes, trailers: HeaderMap) -> Self {
@@ -182,6 +205,9 @@ where
             ResponseProjection::Streamed { body } => {
                 body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
             }
+            ResponseProjection::Tapped { body } => {
+                body.poll_frame(cx).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
             ResponseProjection::Whole { whole } => Poll::Ready(whole.next_frame().map(Ok)),
             ResponseProjection::Pumped { frames } => frames.poll_recv(cx).map(|next| match next {
                 Some(Pumped::Frame(frame)) => Some(Ok(frame)),
@@ -196,6 +222,7 @@ where
     fn is_end_stream(&self) -> bool {
         match &self.source {
             ResponseSource::Streamed { body } => body.is_end_stream(),
+            ResponseSource::Tapped { body } => body.is_end_stream(),
             ResponseSource::Whole { whole } => whole.is_end(),
             ResponseSource::Pumped { .. } => false,
         }
@@ -204,6 +231,7 @@ where
     fn size_hint(&self) -> SizeHint {
         match &self.source {
             ResponseSource::Streamed { body } => body.size_hint(),
+            ResponseSource::Tapped { body } => body.size_hint(),
             ResponseSource::Whole { whole } => whole.size_hint(),
             ResponseSource::Pumped { .. } => SizeHint::default(),
         }

@@ -51,7 +51,8 @@ where
     }
 }
 
-fn join(mut parts: Vec<Bytes>) -> Bytes {
+/// The parts in one piece.
+pub(crate) fn join(mut parts: Vec<Bytes>) -> Bytes {
     if parts.len() <= 1 {
         return parts.pop().unwrap_or_default();
     }

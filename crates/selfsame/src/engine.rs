@@ -9,6 +9,7 @@ use tokio_util::task::TaskTracker;
 use crate::background::{self, GiveBack};
 use crate::landing::Landing;
 use crate::layer::IdempotencyLayer;
+use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
 use crate::spool::Spool;
@@ -32,6 +33,7 @@ pub(crate) struct Engine {
     pub(crate) landing: Arc<Landing>,
     pub(crate) waiters: Waiters,
     pub(crate) suspicions: Suspicions,
+    pub(crate) observers: Observers,
     work: TaskTracker,
 }
 
@@ -51,6 +53,7 @@ impl Idempotency {
             landing: Arc::new(Landing::new(store.clone(), spool)),
             waiters: Waiters::default(),
             suspicions: Suspicions::default(),
+            observers: Observers::default(),
             work: TaskTracker::new(),
             store,
             secret,

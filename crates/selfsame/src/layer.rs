@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tower_layer::Layer;
 
 use crate::engine::Engine;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use crate::service::IdempotencyService;
 
 /// Wraps a service so that the same key gives the same answer. Made by
@@ -18,6 +18,9 @@ pub struct IdempotencyLayer {
 
 impl IdempotencyLayer {
     pub(crate) fn new(engine: Arc<Engine>, policy: Policy) -> Self {
+        if policy.mode == Mode::Observe {
+            tracing::info!(route = &*policy.route, "requests are observed, and not protected");
+        }
         Self { engine, policy: Arc::new(policy) }
     }
 }

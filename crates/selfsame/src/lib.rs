@@ -29,6 +29,7 @@ mod engine;
 mod expires;
 mod landing;
 mod layer;
+mod observe;
 mod once;
 mod outcome;
 mod policy;
@@ -52,7 +53,7 @@ pub use layer::IdempotencyLayer;
 pub use once::{Once, OnceError};
 pub use outcome::{Outcome, Served};
 pub use policy::{
-    KeyMode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
+    KeyMode, Mode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
 };
 pub use run::{Run, SaveError};
 pub use selfsame_core::{

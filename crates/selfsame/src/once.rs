@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::engine::Engine;
 use crate::outcome::Served;
 use crate::policy::Policy;
-use crate::reject::{self, Refusal};
+use crate::reject::Refusal;
 use crate::run::Run;
 use crate::steps::{self, Recorder, Settled, Turn};
 use crate::telemetry;
@@ -41,7 +41,7 @@ use crate::timing::Stopwatch;
 /// # }
 /// ```
 ///
-/// Of a [`Policy`], what is about HTTP plays no part here.
+/// Of a [`Policy`], its mode and what is about HTTP play no part here.
 #[must_use = "a call is made by `run`"]
 pub struct Once {
     engine: Arc<Engine>,
@@ -216,11 +216,11 @@ impl Call<'_> {
                 Ended::Result(Err(OnceError::Failed(error)))
             }
             Ok(Err(payload)) => {
-                recorder.release(recorder.unknown()).await;
+                recorder.release(steps::unknown(policy)).await;
                 Ended::Panic(payload)
             }
             Err(_) => {
-                recorder.release(recorder.unknown()).await;
+                recorder.release(steps::unknown(policy)).await;
                 Ended::Result(Err(OnceError::TimedOut))
             }
         }
@@ -257,13 +257,10 @@ async fn stored_truth<T: DeserializeOwned, E>(
 }
 
 fn served(turn: &Turn) -> Served {
-    match &turn.settled {
-        Settled::Run(claim) => Served::by_attempt(claim.grant().attempt),
-        Settled::Replay(_) if turn.waited.is_some() => Served::Waited,
-        Settled::Replay(_) => Served::Replayed,
-        Settled::Busy { .. } => Served::InProgress,
-        Settled::Refused(refusal) => reject::served(refusal),
-        Settled::Bypass => Served::StoreError,
+    match turn.served() {
+        // It does not run: see above.
+        Served::Bypassed => Served::StoreError,
+        served => served,
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Outcome`], how a run ended, and [`Served`], what became of a request.
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use selfsame_core::headers::IDEMPOTENCY_OUTCOME;
 
 /// How a run ended, which decides whether its answer is kept.
@@ -32,6 +32,13 @@ impl Outcome {
             500.. => Self::ServerError,
             _ => Self::Final,
         }
+    }
+
+    /// What a handler says of its answer, or else its status. Its word is taken out.
+    pub(crate) fn told_by<R>(response: &mut Response<R>) -> Self {
+        let said = Self::take_from(response.headers_mut());
+        let said = response.extensions_mut().remove().or(said);
+        said.unwrap_or_else(|| Self::of(response.status()))
     }
 
     /// A handler's own word, taken out of the headers so that no client sees it. A word that is
@@ -81,7 +88,7 @@ pub enum Served {
     StoreError,
     /// Nothing could be sent on; its key is free.
     Unreachable,
-    /// It had no key, and none was needed.
+    /// It passed: it had no key and needed none, or its route only observes.
     Passed,
 }
 

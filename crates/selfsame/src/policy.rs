@@ -23,6 +23,15 @@ pub enum KeyMode {
     Off,
 }
 
+/// Whether a route's promises are kept, or only watched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// They are kept.
+    Enforce,
+    /// Every request passes as it came; what would have become of it is counted and recorded.
+    Observe,
+}
+
 /// Where a key counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScopeKind {
@@ -85,6 +94,7 @@ pub(crate) type TenantSource = dyn Fn(&Parts) -> Result<Tenant, MissingTenant> +
 #[derive(Clone)]
 pub struct Policy {
     pub(crate) route: Arc<str>,
+    pub(crate) mode: Mode,
     pub(crate) key: KeyMode,
     pub(crate) key_headers: Vec<HeaderName>,
     pub(crate) strict_keys: bool,
@@ -121,6 +131,7 @@ impl Default for Policy {
     fn default() -> Self {
         Self {
             route: "default".into(),
+            mode: Mode::Enforce,
             key: KeyMode::Optional,
             key_headers: vec![IDEMPOTENCY_KEY],
             strict_keys: false,
@@ -169,6 +180,8 @@ macro_rules! settings {
 }
 
 settings! {
+    /// Whether the promises are kept or only watched: kept, unless set.
+    mode: Mode;
     /// Whether requests need a key. Optional unless set.
     key: KeyMode;
     /// The headers a key may come in; more than one of them in a request is an error.

@@ -14,8 +14,9 @@ use tower_service::Service;
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::delivery::{Delivery, await_reply};
 use crate::engine::Engine;
+use crate::observe;
 use crate::outcome::Served;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use crate::reject::{self, Refusal};
 use crate::steps::{self, Parsed, Recorder, Settled};
 use crate::telemetry;
@@ -47,12 +48,17 @@ impl<S> IdempotencyService<S> {
         R::Error: Into<BoxError>,
     {
         let Self { mut inner, engine, policy } = self;
+        if policy.mode == Mode::Observe {
+            return observe::pass(&mut inner, request, engine, policy).await;
+        }
 
         let dialect = policy.dialect.to_sender_of(request.headers());
         let keyed = match steps::parse(request, &policy) {
             Parsed::Keyed(keyed) => keyed,
-            Parsed::Unkeyed(request) => return steps::pass(&mut inner, request).await,
-            Parsed::Refused(refusal) => return Ok(reject::answer(&refusal, &dialect)),
+            Parsed::Unkeyed(request) => {
+                return steps::pass(&mut inner, request.map(RequestBody::streamed)).await;
+            }
+            Parsed::Refused(refusal, _) => return Ok(reject::answer(&refusal, &dialect)),
         };
         let identity = match steps::scope(&keyed, &policy, &engine.secret) {
             Ok(identity) => identity,

@@ -14,6 +14,24 @@ pub(crate) fn served(route: &str, served: Served, took: Duration, ran: Option<Du
     histogram!("selfsame_overhead_seconds").record(took.saturating_sub(ran.unwrap_or_default()));
 }
 
+/// What would have become of a request that was only observed.
+pub(crate) fn observed(route: &str, served: Served) {
+    let outcome = served.label();
+    counter!("selfsame_observed_total", "route" => route.to_owned(), "outcome" => outcome)
+        .increment(1);
+}
+
+/// A request of which cannot be said what would have become of it.
+pub(crate) fn unobserved(route: &str, reason: &'static str) {
+    counter!("selfsame_unobserved_total", "route" => route.to_owned(), "reason" => reason)
+        .increment(1);
+}
+
+/// A retry that ran again, and was answered otherwise than it would have been.
+pub(crate) fn differing_answer(route: &str) {
+    counter!("selfsame_observed_differing_answers_total", "route" => route.to_owned()).increment(1);
+}
+
 pub(crate) fn store_call(store: &'static str, op: &'static str, took: Duration) {
     histogram!("selfsame_store_seconds", "store" => store, "op" => op).record(took);
 }

@@ -85,6 +85,9 @@ fn state_name(record: &Record, now: Timestamp) -> &'static str {
 
 fn advice(record: &Record, now: Timestamp) -> &'static str {
     match record.state {
+        _ if record.label.is_observed() => {
+            "Nothing: it was only observed, and whoever sends it again reaches the service."
+        }
         _ if record.is_held(now) => {
             "Whether the work was done is unknown. Look it up behind the gateway. If it was not \
              done: free the key, and the next retry runs. If it was: complete the key with the \

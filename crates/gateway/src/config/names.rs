@@ -27,7 +27,8 @@ pub(super) const IDEMPOTENCY: Vocabulary =
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match", "host"], &PER_ROUTE] };
 
-const PER_ROUTE: [&str; 29] = [
+const PER_ROUTE: [&str; 30] = [
+    "mode",
     "profile",
     "key",
     "key_headers",
@@ -60,8 +61,7 @@ const PER_ROUTE: [&str; 29] = [
 ];
 
 /// Names of the contract that are still to come.
-const LATER: [&str; 10] = [
-    "mode",
+const LATER: [&str; 9] = [
     "remember",
     "format",
     "min_length",

@@ -5,7 +5,8 @@ use std::time::Duration;
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind, ServerErrors,
+    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind,
+    ServerErrors,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
@@ -13,7 +14,7 @@ use selfsame_core::{FingerprintForm, Recover};
 use super::file::Section;
 use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
 use super::words::{
-    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, ON_CONFLICT, ON_STORE_ERROR, POINTER,
+    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, MODE, ON_CONFLICT, ON_STORE_ERROR, POINTER,
     PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS, TENANT,
 };
 
@@ -23,6 +24,8 @@ const RETENTION_MIN: Duration = Duration::from_secs(60 * 60);
 /// How one route's requests are treated. Starts as the contract's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RouteSettings {
+    /// `mode`: whether all this is enforced, or only observed.
+    pub mode: Mode,
     /// `profile`: whose manners refusals have.
     pub profile: Profile,
     /// `key`: whether requests need one.
@@ -95,6 +98,7 @@ pub enum TenantSource {
 impl Default for RouteSettings {
     fn default() -> Self {
         Self {
+            mode: Mode::Enforce,
             profile: Profile::Ietf,
             key: KeyMode::Optional,
             key_headers: vec![IDEMPOTENCY_KEY],
@@ -142,6 +146,7 @@ impl Draft {
     pub(super) fn changed_by(&self, section: &mut Section<'_>) -> Self {
         let mut draft = self.clone();
         let to = &mut draft.settings;
+        section.set("mode", &MODE, &mut to.mode);
         section.set("profile", &PROFILE, &mut to.profile);
         section.set("key", &KEY, &mut to.key);
         section.set_filled_list("key_headers", &HEADER, &mut to.key_headers);

@@ -3,7 +3,8 @@
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind, ServerErrors,
+    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind,
+    ServerErrors,
 };
 use selfsame_core::headers::{self, differs_between_retries, is_hop_by_hop};
 use selfsame_core::{FingerprintForm, Recover};
@@ -15,6 +16,11 @@ use super::values::{Kind, Wrong, choice, text};
 /// The headers of an answer that only we set or read.
 const OURS: [HeaderName; 3] =
     [headers::IDEMPOTENT_REPLAYED, headers::IDEMPOTENCY_EXPIRES, headers::IDEMPOTENCY_OUTCOME];
+
+pub(super) const MODE: Kind<Mode> = Kind {
+    expected: r#""enforce" or "observe""#,
+    read: |value| choice(value, &[("enforce", Mode::Enforce), ("observe", Mode::Observe)]),
+};
 
 pub(super) const PROFILE: Kind<Profile> = Kind {
     expected: r#""ietf" or "stripe""#,

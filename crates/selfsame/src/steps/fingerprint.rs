@@ -39,48 +39,64 @@ where
     B::Error: Into<BoxError>,
 {
     let Keyed { parts, body, .. } = keyed;
-    let reading = read(&parts, body, policy.request_bytes_max);
+    let bytes_max = policy.request_bytes_max;
+    // Whoever announces too much need not send it first.
+    if announces_more_than(bytes_max, &parts.headers) {
+        return Err(Refusal::BodyTooLarge { bytes_max });
+    }
+    let reading = read(body, bytes_max);
     // A client that sends for ever holds memory for ever.
     let read = tokio::time::timeout(policy.response_timeout, reading).await;
     let (data, trailers) = read.unwrap_or(Err(Refusal::BodyIncomplete))?;
-    let ask = Ask {
-        id: identity.id,
-        fingerprint: fingerprint_of(&parts, &data, policy, secret),
-        attempt_id: AttemptId::random(),
-        lease: policy.lease,
-        retention: policy.retention,
-        recover: policy.recover,
-        label: identity.label,
-    };
+    let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
     let origin = parts.headers.get(ORIGIN).cloned();
     let preferred_wait = prefer::wait(&parts.headers);
     let request = Request::from_parts(parts, RequestBody::whole(data, trailers));
     Ok(Asked { ask, request, origin, preferred_wait })
 }
 
-async fn read<B>(parts: &Parts, body: B, bytes_max: usize) -> Result<(Bytes, HeaderMap), Refusal>
+/// The wish to run a request with this fingerprint.
+pub(crate) fn ask(identity: Identity, fingerprint: Fingerprint, policy: &Policy) -> Ask {
+    Ask {
+        id: identity.id,
+        fingerprint,
+        attempt_id: AttemptId::random(),
+        lease: policy.lease,
+        retention: policy.retention,
+        recover: policy.recover,
+        label: identity.label,
+    }
+}
+
+/// Whether the headers say already that the body is longer than `bytes_max`.
+pub(crate) fn announces_more_than(bytes_max: usize, headers: &HeaderMap) -> bool {
+    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    let announced = announced.and_then(|length| length.parse::<u64>().ok());
+    announced.is_some_and(|length| length > bytes_max as u64)
+}
+
+async fn read<B>(body: B, bytes_max: usize) -> Result<(Bytes, HeaderMap), Refusal>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let too_large = Refusal::BodyTooLarge { bytes_max };
-    let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    // Whoever announces too much need not send it first.
-    if announced.and_then(|length| length.parse::<u64>().ok()).is_some_and(|n| n > bytes_max as u64)
-    {
-        return Err(too_large);
-    }
     match Limited::new(body, bytes_max).collect().await {
         Ok(collected) => {
             let trailers = collected.trailers().cloned().unwrap_or_default();
             Ok((collected.to_bytes(), trailers))
         }
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large),
+        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::BodyTooLarge { bytes_max }),
         Err(_) => Err(Refusal::BodyIncomplete),
     }
 }
 
-fn fingerprint_of(parts: &Parts, body: &[u8], policy: &Policy, secret: &Secret) -> Fingerprint {
+/// Which request this is.
+pub(crate) fn fingerprint_of(
+    parts: &Parts,
+    body: &[u8],
+    policy: &Policy,
+    secret: &Secret,
+) -> Fingerprint {
     let authority = match policy.fingerprint_authority {
         true => authority(&parts.uri, &parts.headers),
         false => None,

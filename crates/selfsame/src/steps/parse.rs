@@ -16,7 +16,7 @@ pub(crate) struct Keyed<B> {
 pub(crate) enum Parsed<B> {
     Keyed(Keyed<B>),
     Unkeyed(Request<B>),
-    Refused(Refusal),
+    Refused(Refusal, Request<B>),
 }
 
 pub(crate) fn parse<B>(request: Request<B>, policy: &Policy) -> Parsed<B> {
@@ -26,12 +26,12 @@ pub(crate) fn parse<B>(request: Request<B>, policy: &Policy) -> Parsed<B> {
     let headers = request.headers();
     let mut values = policy.key_headers.iter().flat_map(|name| headers.get_all(name));
     let key = match (values.next(), values.next()) {
-        (Some(_), Some(_)) => return Parsed::Refused(Refusal::TwoKeys),
+        (Some(_), Some(_)) => return Parsed::Refused(Refusal::TwoKeys, request),
         (Some(value), None) if policy.strict_keys => Key::parse_strict(value.as_bytes()),
         (Some(value), None) => Key::parse(value.as_bytes()),
         (None, _) if policy.key == KeyMode::Required => {
             let header = policy.key_headers.first().map(ToString::to_string).unwrap_or_default();
-            return Parsed::Refused(Refusal::MissingKey { header });
+            return Parsed::Refused(Refusal::MissingKey { header }, request);
         }
         (None, _) => return Parsed::Unkeyed(request),
     };
@@ -40,6 +40,6 @@ pub(crate) fn parse<B>(request: Request<B>, policy: &Policy) -> Parsed<B> {
             let (parts, body) = request.into_parts();
             Parsed::Keyed(Keyed { key, parts, body })
         }
-        Err(invalid) => Parsed::Refused(Refusal::InvalidKey(invalid)),
+        Err(invalid) => Parsed::Refused(Refusal::InvalidKey(invalid), request),
     }
 }

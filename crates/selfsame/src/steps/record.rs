@@ -52,11 +52,11 @@ impl Recorder<'_> {
                 self.answered(response, deadline).await
             }
             Ran::Errored(error) => {
-                self.release(self.unknown()).await;
+                self.release(unknown(self.policy)).await;
                 Delivery::error(error)
             }
             Ran::Panicked(payload) => {
-                self.release(self.unknown()).await;
+                self.release(unknown(self.policy)).await;
                 Delivery::panic(payload)
             }
             Ran::TimedOut => self.answer_lost().await,
@@ -68,29 +68,19 @@ impl Recorder<'_> {
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
-        let said = Outcome::take_from(response.headers_mut());
-        let said = response.extensions_mut().remove().or(said);
+        let outcome = Outcome::told_by(&mut response);
         if self.policy.expires_header {
             // The handler's own is about a key of its own.
             response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
         }
-        let outcome = said.unwrap_or_else(|| Outcome::of(response.status()));
-        let release = match outcome {
-            Outcome::Final => return self.keep(response, deadline).await,
-            Outcome::ServerError => match self.policy.server_errors {
-                ServerErrors::Keep => return self.keep(response, deadline).await,
-                ServerErrors::Retry => Release::Retry,
-                ServerErrors::Hold => Release::Hold,
-            },
-            Outcome::AnswerLost => return self.answer_lost().await,
-            Outcome::Transient if is_unauthorised(response.status()) => Release::Forget,
-            Outcome::Transient => Release::Retry,
-            Outcome::Unknown => self.unknown(),
-            Outcome::NeverRan => {
-                response.extensions_mut().insert(Served::Unreachable);
-                Release::NeverRan
-            }
+        let Some(release) = release_after(outcome, response.status(), self.policy) else {
+            return self.keep(response, deadline).await;
         };
+        match outcome {
+            Outcome::AnswerLost => return self.answer_lost().await,
+            Outcome::NeverRan => drop(response.extensions_mut().insert(Served::Unreachable)),
+            _ => {}
+        }
         self.release(release).await;
         Delivery::of(response.map(ResponseBody::streamed))
     }
@@ -102,7 +92,7 @@ impl Recorder<'_> {
         R::Error: Into<BoxError>,
     {
         let (mut parts, body) = response.into_parts();
-        let collected = match self.streams(&parts) {
+        let collected = match is_stream(&parts, self.policy) {
             true => Collected::Over { begun: Vec::new(), rest: Box::pin(body) },
             false => collect(body, self.policy.answer_bytes_max, deadline).await,
         };
@@ -132,12 +122,6 @@ impl Recorder<'_> {
             }
             Collected::Broken => self.answer_lost().await,
         }
-    }
-
-    fn streams(&self, parts: &Parts) -> bool {
-        let kind = parts.headers.get(http::header::CONTENT_TYPE);
-        let kind = kind.map(|kind| kind.as_bytes().to_ascii_lowercase()).unwrap_or_default();
-        self.policy.stream || kind.starts_with(b"text/event-stream")
     }
 
     /// A store that fails now does not take the answer from the client: it lands later.
@@ -187,16 +171,8 @@ impl Recorder<'_> {
         call().await
     }
 
-    /// How a run ends of which nobody knows how far it came.
-    pub(crate) fn unknown(&self) -> Release {
-        match self.policy.work {
-            Work::Here => Release::Crashed,
-            Work::Elsewhere => Release::Unheard,
-        }
-    }
-
     async fn answer_lost<R, E>(&self) -> Delivery<R, E> {
-        self.release(self.unknown()).await;
+        self.release(unknown(self.policy)).await;
         let held = match self.engine.store.get(self.id()).await {
             Ok(Some(record)) => matches!(record.state, State::Held { .. }),
             Ok(None) => false,
@@ -239,6 +215,41 @@ pub(crate) async fn stored_answer(
         State::Claimed { .. } => Err(Refusal::Busy),
         _ => Err(Refusal::Held),
     }
+}
+
+/// How a claim ends after this outcome; not at all by itself where the answer is kept.
+pub(crate) fn release_after(
+    outcome: Outcome,
+    status: StatusCode,
+    policy: &Policy,
+) -> Option<Release> {
+    Some(match outcome {
+        Outcome::Final => return None,
+        Outcome::ServerError => match policy.server_errors {
+            ServerErrors::Keep => return None,
+            ServerErrors::Retry => Release::Retry,
+            ServerErrors::Hold => Release::Hold,
+        },
+        Outcome::Transient if is_unauthorised(status) => Release::Forget,
+        Outcome::Transient => Release::Retry,
+        Outcome::Unknown | Outcome::AnswerLost => unknown(policy),
+        Outcome::NeverRan => Release::NeverRan,
+    })
+}
+
+/// How a run ends of which nobody knows how far it came.
+pub(crate) fn unknown(policy: &Policy) -> Release {
+    match policy.work {
+        Work::Here => Release::Crashed,
+        Work::Elsewhere => Release::Unheard,
+    }
+}
+
+/// Whether an answer is passed on as it comes, and never kept.
+pub(crate) fn is_stream(parts: &Parts, policy: &Policy) -> bool {
+    let kind = parts.headers.get(http::header::CONTENT_TYPE);
+    let kind = kind.map(|kind| kind.as_bytes().to_ascii_lowercase()).unwrap_or_default();
+    policy.stream || kind.starts_with(b"text/event-stream")
 }
 
 fn is_unauthorised(status: StatusCode) -> bool {

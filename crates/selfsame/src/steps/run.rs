@@ -81,12 +81,11 @@ pub(crate) async fn heartbeat<T>(claim: &Claim<Started>, work: impl Future<Outpu
 /// Passes a request on that is none of our business.
 pub(crate) async fn pass<S, B, R>(
     inner: &mut S,
-    request: Request<B>,
+    request: Request<RequestBody<B>>,
 ) -> Result<Response<ResponseBody<R>>, S::Error>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
 {
-    let request = request.map(RequestBody::streamed);
     let stopwatch = Stopwatch::start();
     let mut response = inner.call(request).await?.map(ResponseBody::streamed);
     // There is no key for a handler's word to decide about, but it is still not for the client.

@@ -7,13 +7,29 @@ use tokio::time::Instant;
 
 use super::{Settled, claim};
 use crate::engine::Engine;
+use crate::outcome::Served;
 use crate::policy::{OnConflict, Policy};
+use crate::reject;
 
 /// How a claim was settled.
 pub(crate) struct Turn {
     pub(crate) settled: Settled,
     /// How long the request was ready to wait, where it did.
     pub(crate) waited: Option<Duration>,
+}
+
+impl Turn {
+    /// What becomes of a request that is settled so.
+    pub(crate) fn served(&self) -> Served {
+        match &self.settled {
+            Settled::Run(claim) => Served::by_attempt(claim.grant().attempt),
+            Settled::Replay(_) if self.waited.is_some() => Served::Waited,
+            Settled::Replay(_) => Served::Replayed,
+            Settled::Busy { .. } => Served::InProgress,
+            Settled::Refused(refusal) => reject::served(refusal),
+            Settled::Bypass => Served::Bypassed,
+        }
+    }
 }
 
 /// Claims; and while somebody else runs, waits for as long as client and route allow.

@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     None,
     /// Nothing is written.
     Down,
+    /// Nothing is written, and nobody is told.
+    Stuck,
     /// It is written, and the acknowledgement is lost; once.
     AcknowledgementLost,
 }
@@ -47,8 +49,10 @@ impl Faulty {
         *self.fault.lock() = fault;
     }
 
-    fn before(&self) -> Result<(), StoreError> {
-        match *self.fault.lock() {
+    async fn before(&self) -> Result<(), StoreError> {
+        let fault = *self.fault.lock();
+        match fault {
+            Fault::Stuck => std::future::pending().await,
             Fault::Down => Err(StoreError::new(StoreErrorKind::NotWritten, "the store is down")),
             _ => Ok(()),
         }
@@ -71,32 +75,32 @@ impl Store for Faulty {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        self.before()?;
+        self.before().await?;
         self.after(self.inner.claim(ask).await?)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
-        self.before()?;
+        self.before().await?;
         self.after(self.inner.renew(lease).await?)
     }
 
     async fn checkpoint(&self, lease: &Lease, point: &Checkpoint) -> Result<Fenced, StoreError> {
-        self.before()?;
+        self.before().await?;
         self.after(self.inner.checkpoint(lease, point).await?)
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        self.before()?;
+        self.before().await?;
         self.after(self.inner.complete(lease, answer).await?)
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
-        self.before()?;
+        self.before().await?;
         self.after(self.inner.release(lease, release).await?)
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        self.before()?;
+        self.before().await?;
         self.inner.get(id).await
     }
 }

@@ -5,6 +5,7 @@ mod expires;
 mod faulty;
 mod frameworks;
 mod meaning;
+mod observe;
 mod replays;
 mod runs;
 mod store_faults;

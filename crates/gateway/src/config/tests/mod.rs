@@ -5,7 +5,8 @@ mod complaints;
 use std::path::Path;
 
 use selfsame::{
-    JsonPointer, KeyMode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind, ServerErrors,
+    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind,
+    ServerErrors,
 };
 use selfsame_core::{FingerprintForm, Recover};
 
@@ -75,6 +76,7 @@ fn without_a_file_only_the_upstream_is_needed() {
 #[test]
 fn the_defaults_are_those_of_the_contract() {
     let settings = load("upstream = 'http://a'").expect("valid").defaults;
+    assert_eq!(settings.mode, Mode::Enforce);
     assert_eq!(settings.profile, Profile::Ietf);
     assert_eq!(settings.key, KeyMode::Optional);
     assert_eq!(settings.key_headers, ["idempotency-key"]);
@@ -132,6 +134,7 @@ fn every_setting_can_be_written() {
         store = { url = "memory:", spool = "/spool" }
         admin = { listen = "0.0.0.0:1", token_file = "/t" }
         [idempotency]
+        mode = "observe"
         profile = "stripe"
         key = "required"
         key_headers = ["X-Key", "Y-Key"]
@@ -166,6 +169,7 @@ fn every_setting_can_be_written() {
     .expect("valid");
     let seconds = Duration::from_secs;
     let expected = RouteSettings {
+        mode: Mode::Observe,
         profile: Profile::Stripe,
         key: KeyMode::Required,
         key_headers: vec!["x-key".parse().expect("a name"), "y-key".parse().expect("a name")],

@@ -1,0 +1,194 @@
+//! [`Watch`]: what would have become of a request, found out beside it.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use selfsame_core::{Ask, Claim, RecordId, Recover, Release, Started};
+use tokio::sync::oneshot::Receiver;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::tap::Tapped;
+use super::trace::Trace;
+use crate::engine::Engine;
+use crate::outcome::{Outcome, Served};
+use crate::policy::Policy;
+use crate::prefer;
+use crate::reject;
+use crate::steps::{self, Identity, Keyed, Settled};
+use crate::telemetry;
+
+/// What comes back from the service.
+pub(super) enum Heard {
+    Answer {
+        status: StatusCode,
+        outcome: Outcome,
+        /// None for a stream, which is not listened to.
+        body: Option<Receiver<Tapped>>,
+    },
+    /// An error or a panic.
+    Failure,
+}
+
+/// A request that is watched.
+pub(super) struct Watch {
+    pub(super) engine: Arc<Engine>,
+    pub(super) policy: Arc<Policy>,
+    pub(super) keyed: Keyed<Receiver<Tapped>>,
+    pub(super) answer: Receiver<Heard>,
+}
+
+impl Watch {
+    /// Claims as the request would have, and records as its run would have.
+    pub(super) async fn run(self) {
+        let Self { engine, policy, keyed, answer } = self;
+        let deadline = Instant::now() + policy.run_timeout;
+        let Identity { id, label } = match steps::scope(&keyed, &policy, &engine.secret) {
+            Ok(identity) => identity,
+            Err(refusal) => return count(&policy, None, reject::served(&refusal)),
+        };
+        engine.suspicions.look(&label.key, label.tenant);
+        // A record of its own, which no request is answered from.
+        let identity = Identity { id: id.observed(&engine.secret), label: label.observed() };
+        let scene = Scene { engine: &engine, policy: &policy, id: identity.id, deadline };
+
+        let Keyed { parts, body, .. } = keyed;
+        if steps::announces_more_than(policy.request_bytes_max, &parts.headers) {
+            return scene.count(Served::BadBody);
+        }
+        let body = match timeout(policy.response_timeout, body).await {
+            Ok(Ok(Tapped::Whole(body))) => body,
+            Ok(Ok(Tapped::Over | Tapped::Broken)) | Err(_) => return scene.count(Served::BadBody),
+            // The service did not wish to read it, or its client left: both look the same here.
+            Ok(Err(_)) => return telemetry::unobserved(&policy.route, "unread"),
+        };
+        let fingerprint = steps::fingerprint_of(&parts, &body, &policy, &engine.secret);
+        // Never held: nobody could resolve it.
+        let ask = Ask { recover: Recover::Resume, ..steps::ask(identity, fingerprint, &policy) };
+        let turn = steps::take_turn(&engine, &ask, prefer::wait(&parts.headers), &policy).await;
+        let served = turn.served();
+        match turn.settled {
+            Settled::Run(claim) => {
+                scene.ran(&claim.start(), answer).await;
+                engine.waiters.wake(&ask.id);
+            }
+            Settled::Replay(kept) => scene.replayed(served, Trace::of(kept.answer), answer).await,
+            _ => scene.count(served),
+        }
+    }
+}
+
+/// What would have become of a request; `id` is its observed record's, where it came that far.
+pub(super) fn count(policy: &Policy, id: Option<RecordId>, served: Served) {
+    let (route, record) = (&*policy.route, id.map(|id| id.short()));
+    tracing::debug!(record, route, outcome = served.label(), "observed");
+    telemetry::observed(route, served);
+}
+
+/// What is around an observed run.
+struct Scene<'a> {
+    engine: &'a Engine,
+    policy: &'a Policy,
+    id: RecordId,
+    deadline: Instant,
+}
+
+/// How an observed run ends.
+enum Ending {
+    Complete(Trace),
+    Release(Release),
+}
+
+impl Scene<'_> {
+    /// The request would have run, as it does.
+    async fn ran(&self, claim: &Claim<Started>, answer: Receiver<Heard>) {
+        if claim.grant().took_over && self.holds() {
+            self.count(Served::Held);
+            return self.end(claim, Ending::Complete(Trace::Held)).await;
+        }
+        let ending = steps::heartbeat(claim, async {
+            let heard = timeout_at(self.deadline, answer).await;
+            self.count(match &heard {
+                Ok(Ok(Heard::Answer { outcome: Outcome::NeverRan, .. })) => Served::Unreachable,
+                _ => Served::by_attempt(claim.grant().attempt),
+            });
+            match heard {
+                Ok(Ok(Heard::Answer { status, outcome, body })) => {
+                    match steps::release_after(outcome, status, self.policy) {
+                        Some(release) => self.given_up(release),
+                        None => self.answered(status, body).await,
+                    }
+                }
+                // The client left. Enforced, the work would have gone on without it.
+                Ok(Err(_)) => Ending::Complete(Trace::Unheard),
+                Ok(Ok(Heard::Failure)) | Err(_) => self.given_up(steps::unknown(self.policy)),
+            }
+        });
+        let ending = ending.await;
+        self.end(claim, ending).await;
+    }
+
+    /// The request would have got what was answered before. What it does get may differ.
+    async fn replayed(&self, served: Served, first: Trace, answer: Receiver<Heard>) {
+        self.count(match first {
+            Trace::Answer { .. } | Trace::Unheard => served,
+            Trace::NotKept { .. } => Served::NotKept,
+            Trace::Held => Served::Held,
+        });
+        let heard = timeout_at(self.deadline, answer).await;
+        let Ok(Ok(Heard::Answer { status, body, .. })) = heard else { return };
+        let second = self.trace(status, body).await;
+        if second.is_some_and(|second| first.differs_from(&second)) {
+            let (record, route) = (self.id.short(), &*self.policy.route);
+            tracing::debug!(record, route, "a retry ran again and was answered otherwise");
+            telemetry::differing_answer(route);
+        }
+    }
+
+    async fn answered(&self, status: StatusCode, body: Option<Receiver<Tapped>>) -> Ending {
+        match self.trace(status, body).await {
+            Some(trace) => Ending::Complete(trace),
+            None => self.given_up(steps::unknown(self.policy)),
+        }
+    }
+
+    /// What a retry would get of this answer; nothing where the answer broke off.
+    async fn trace(&self, status: StatusCode, body: Option<Receiver<Tapped>>) -> Option<Trace> {
+        let Some(body) = body else { return Some(Trace::NotKept { status }) };
+        match timeout_at(self.deadline, body).await {
+            Ok(Ok(Tapped::Whole(body))) => Some(Trace::answer(status, &body, &self.engine.secret)),
+            Ok(Ok(Tapped::Over)) => Some(Trace::NotKept { status }),
+            Ok(Ok(Tapped::Broken)) | Err(_) => None,
+            Ok(Err(_)) => Some(Trace::Unheard),
+        }
+    }
+
+    /// A claim that would be given up so. What would be held is recorded as that.
+    fn given_up(&self, release: Release) -> Ending {
+        match release {
+            Release::Hold => Ending::Complete(Trace::Held),
+            Release::Crashed | Release::Unheard if self.holds() => Ending::Complete(Trace::Held),
+            release => Ending::Release(release),
+        }
+    }
+
+    /// Whether a run without an outcome would wait for a person. A run that is only observed saves
+    /// no checkpoint, so `auto` comes to the same.
+    fn holds(&self) -> bool {
+        self.policy.recover != Recover::Resume
+    }
+
+    /// What cannot be recorded now is not tried again: it is only a number that will be wrong.
+    async fn end(&self, claim: &Claim<Started>, ending: Ending) {
+        let ended = match ending {
+            Ending::Complete(trace) => claim.complete(&trace.to_answer()).await.map(drop),
+            Ending::Release(release) => claim.release(release).await.map(drop),
+        };
+        if let Err(error) = ended {
+            tracing::warn!(%error, record = self.id.short(), "an observed run was not recorded");
+        }
+    }
+
+    fn count(&self, served: Served) {
+        count(self.policy, Some(self.id), served);
+    }
+}
