@@ -11,7 +11,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     table: "",
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
-        &["secret_file", "log_keys"],
+        &["secret_file", "log_keys", "public_url", "contract_page"],
         &["store", "admin", "idempotency", "route"],
     ],
 };
@@ -57,7 +57,7 @@ const PER_ROUTE: [&str; 26] = [
 ];
 
 /// Names of the contract that are still to come.
-const LATER: [&str; 11] = [
+const LATER: [&str; 10] = [
     "mode",
     "remember",
     "replay_status",
@@ -66,7 +66,6 @@ const LATER: [&str; 11] = [
     "probe",
     "complete_abandoned",
     "completer_attempts",
-    "public_url",
     "cache_url",
     "tls",
 ];
