@@ -5,6 +5,7 @@ mod admin;
 mod bytes;
 mod chaos;
 mod client_leaves;
+mod contract;
 mod crash;
 mod damage;
 mod demo;

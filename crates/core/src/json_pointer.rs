@@ -4,7 +4,10 @@ use crate::fingerprint::write_character;
 
 /// A place in a JSON text, below its root, as RFC 6901 writes it: `/meta/sent_at`, `/items/0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JsonPointer(Vec<Step>);
+pub struct JsonPointer {
+    text: Box<str>,
+    steps: Vec<Step>,
+}
 
 /// One step down: into an object by name, into an array by number.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +38,13 @@ impl JsonPointer {
             return Err(InvalidPointer::Whole);
         }
         let steps = text.strip_prefix('/').ok_or(InvalidPointer::NoSlash)?;
-        steps.split('/').map(Step::parse).collect::<Result<_, _>>().map(Self)
+        let steps = steps.split('/').map(Step::parse).collect::<Result<_, _>>()?;
+        Ok(Self { text: text.into(), steps })
+    }
+
+    /// The pointer as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
     }
 }
 
@@ -75,7 +84,7 @@ pub(crate) enum Counts<'p> {
 
 impl<'p> LeftOut<'p> {
     pub(crate) fn at_root(pointers: &'p [JsonPointer]) -> Self {
-        Self(pointers.iter().map(|pointer| &pointer.0[..]).collect())
+        Self(pointers.iter().map(|pointer| &pointer.steps[..]).collect())
     }
 
     /// Whether the member of this name counts, which is as canonical JSON writes it.
@@ -133,7 +142,7 @@ mod tests {
 
     #[test]
     fn only_plain_numbers_are_places_in_an_array() {
-        let index = |text: &str| JsonPointer::parse(text).expect("valid").0[0].index;
+        let index = |text: &str| JsonPointer::parse(text).expect("valid").steps[0].index;
         assert_eq!((index("/0"), index("/10")), (Some(0), Some(10)));
         for text in ["/", "/-", "/01", "/00", "/+1", "/1e0", "/-1", "/99999999999999999999999"] {
             assert_eq!(index(text), None, "{text}");

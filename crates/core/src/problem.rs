@@ -51,6 +51,26 @@ impl Problem {
         format!("{contract_page}#{}", self.slug())
     }
 
+    /// Every problem there is, with all it may carry.
+    pub const ALL: [Self; 16] = [
+        Self::MissingKey,
+        Self::InvalidKey,
+        Self::MissingTenant,
+        Self::KeyReused,
+        Self::InProgress,
+        Self::OutcomeUnknown,
+        Self::ResponseNotKept,
+        Self::KeyExpired,
+        Self::BodyTooLarge,
+        Self::BodyIncomplete,
+        Self::UpstreamUnreachable,
+        Self::UpstreamFailed { held: false },
+        Self::UpstreamFailed { held: true },
+        Self::StoreUnavailable,
+        Self::RecordDamaged,
+        Self::UpstreamTimeout,
+    ];
+
     /// The name in `type`, logs and docs.
     pub fn slug(self) -> &'static str {
         match self {
@@ -177,4 +197,37 @@ struct Body<'a> {
     retryable: bool,
     #[serde(flatten)]
     members: &'a Map<String, Value>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its place in [`Problem::ALL`]. A new problem does not compile until it has one.
+    fn place(problem: Problem) -> usize {
+        match problem {
+            Problem::MissingKey => 0,
+            Problem::InvalidKey => 1,
+            Problem::MissingTenant => 2,
+            Problem::KeyReused => 3,
+            Problem::InProgress => 4,
+            Problem::OutcomeUnknown => 5,
+            Problem::ResponseNotKept => 6,
+            Problem::KeyExpired => 7,
+            Problem::BodyTooLarge => 8,
+            Problem::BodyIncomplete => 9,
+            Problem::UpstreamUnreachable => 10,
+            Problem::UpstreamFailed { held: false } => 11,
+            Problem::UpstreamFailed { held: true } => 12,
+            Problem::StoreUnavailable => 13,
+            Problem::RecordDamaged => 14,
+            Problem::UpstreamTimeout => 15,
+        }
+    }
+
+    #[test]
+    fn all_problems_are_listed_once() {
+        let places: Vec<usize> = Problem::ALL.into_iter().map(place).collect();
+        assert_eq!(places, (0..Problem::ALL.len()).collect::<Vec<_>>());
+    }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{config, demo, keys, serve};
+use crate::commands::{config, contract, demo, keys, serve};
 
 /// Makes retries safe: the same key gives the same answer, and the work behind it is done once.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ enum Command {
     Keys(keys::Args),
     /// Checks a configuration without starting anything
     Config(config::Args),
+    /// Prints what clients may rely on, from a configuration
+    Contract(contract::Args),
 }
 
 /// Runs what the command line asks for: 0 if all went well, 1 if not, 2 if it was not understood.
@@ -34,6 +36,7 @@ pub fn run() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Keys(args) => keys::run(args),
         Command::Config(args) => config::run(args),
+        Command::Contract(args) => contract::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

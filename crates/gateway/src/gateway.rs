@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
 use crate::config::Config;
+use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::routes::Routes;
 use crate::upstream::Upstream;
@@ -44,7 +45,9 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let store = installation::open_store(&config).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
+        let contract = Arc::new(ContractPage::new(&config));
         let admin = Admin {
+            contract: contract.clone(),
             store: store.clone(),
             metrics,
             token: Token::open(&config)?,
@@ -52,7 +55,8 @@ impl Gateway {
             stop: stop.clone(),
         };
         let upstream = Upstream::new(config.upstream.clone(), config.connect_timeout);
-        let routes = Arc::new(Routes::new(&config, &idempotency, &upstream));
+        let public = config.contract_page.then_some(contract);
+        let routes = Arc::new(Routes::new(&config, &idempotency, &upstream, public));
         let admin = Arc::new(admin);
         Ok(Self { listener, admin_listener, admin, routes, store, idempotency, stop, config })
     }

@@ -5,6 +5,7 @@ mod background;
 mod cli;
 mod commands;
 mod config;
+mod contract;
 mod framing;
 mod gateway;
 mod installation;

@@ -1,14 +1,15 @@
-//! [`Routes`]: which policy a request meets.
+//! [`Routes`]: which policy a request meets, and the page that tells of them all.
 
 use std::sync::Arc;
 
 use http::{Method, Request};
 use ipnet::IpNet;
-use selfsame::{Dialect, Idempotency, IdempotencyService, Policy, Problem, Work};
+use selfsame::{Dialect, Idempotency, IdempotencyService, Policy, Work};
 use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
 use crate::config::{Config, Host, RouteSettings};
+use crate::contract::ContractPage;
 use crate::tenant;
 use crate::upstream::Upstream;
 
@@ -21,6 +22,7 @@ pub(crate) struct Routes {
     at_host: Vec<(Host, Paths)>,
     anywhere: Paths,
     otherwise: Protected,
+    contract: Option<Arc<ContractPage>>,
 }
 
 /// A router for each method, because `PUT /a` must not hide `POST /{*rest}` from a `POST /a`.
@@ -28,10 +30,17 @@ pub(crate) struct Routes {
 struct Paths(Vec<(Method, matchit::Router<Protected>)>);
 
 impl Routes {
-    pub(crate) fn new(config: &Config, idempotency: &Idempotency, upstream: &Upstream) -> Self {
+    /// With `contract`, the page of that name is ours; without it, the upstream's.
+    pub(crate) fn new(
+        config: &Config,
+        idempotency: &Idempotency,
+        upstream: &Upstream,
+        contract: Option<Arc<ContractPage>>,
+    ) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
+        let address: Arc<str> = config.contract_address().into();
         let protect = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
-            let dialect = Dialect::new(settings.profile, Problem::CONTRACT_PAGE);
+            let dialect = Dialect::new(settings.profile, address.clone());
             let policy = policy(name, settings, trusted.clone())
                 .log_keys(config.log_keys)
                 // Where hosts are told apart, another host is another request.
@@ -40,7 +49,8 @@ impl Routes {
             idempotency.layer(policy).layer(upstream.with_dialect(dialect))
         };
         let otherwise = protect("default", &config.defaults, None);
-        let mut routes = Self { at_host: Vec::new(), anywhere: Paths::default(), otherwise };
+        let (at_host, anywhere) = Default::default();
+        let mut routes = Self { at_host, anywhere, otherwise, contract };
         for route in &config.routes {
             let protected = protect(&route.name(), &route.settings, route.host.as_ref());
             let paths = routes.at(route.host.as_ref());
@@ -61,6 +71,11 @@ impl Routes {
         };
         let found = at_host.or_else(|| self.anywhere.find(request));
         found.unwrap_or(&self.otherwise).clone()
+    }
+
+    /// The contract page, if that is what this path asks for.
+    pub(crate) fn contract_at(&self, path: &str) -> Option<Arc<ContractPage>> {
+        self.contract.as_ref().filter(|_| path == ContractPage::PATH).cloned()
     }
 
     fn find_at_host<B>(&self, request: &Request<B>) -> Option<&Protected> {

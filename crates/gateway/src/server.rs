@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONNECTION;
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{Either, Empty};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -64,10 +64,14 @@ fn connection(
     let service = service_fn(move |mut request: Request<Incoming>| {
         let is_clear = framing.is_clear(request.headers());
         request.extensions_mut().insert(Peer(peer));
+        let page = routes.contract_at(request.uri().path());
         let route = routes.find(&request);
         async move {
             if !is_clear {
                 return Ok::<_, Infallible>(unclear().map(Either::Right));
+            }
+            if let Some(page) = page {
+                return Ok(page.answer(request.method(), request.headers()).map(Either::Right));
             }
             let response = route.oneshot(request).await;
             Ok(response.unwrap_or_else(|never| match never {}).map(Either::Left))
@@ -89,9 +93,9 @@ fn connection(
 
 /// The answer to a request whose end cannot be told for sure: what follows it on this connection
 /// could be taken for a request that nobody sent.
-fn unclear() -> Response<Empty<Bytes>> {
+fn unclear() -> Response<Full<Bytes>> {
     tracing::debug!("a request leaves it unclear where it ends");
-    let mut response = Response::new(Empty::new());
+    let mut response = Response::new(Full::default());
     *response.status_mut() = StatusCode::BAD_REQUEST;
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response

@@ -8,19 +8,24 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, Method, Response, StatusCode};
 use axum::middleware;
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
+use bytes::Bytes;
+use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
 use selfsame_core::{FullStore, RecordId};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use crate::contract::ContractPage;
 
 pub(crate) use auth::{Token, token_path};
 pub(crate) use view::RecordView;
 
 /// What the admin listener can see and do.
 pub(crate) struct Admin {
+    pub(crate) contract: Arc<ContractPage>,
     pub(crate) store: Arc<dyn FullStore>,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) token: Token,
@@ -33,7 +38,8 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
     /metrics        for Prometheus\n\
     /healthz        the process lives\n\
     /readyz         the store can be reached, and no shutdown is under way\n\
-    /api/v1/keys    ?find=KEY or ?find=RECORD-ID; without it, the keys that are held\n\n\
+    /api/v1/keys    ?find=KEY or ?find=RECORD-ID; without it, the keys that are held\n\
+    /.well-known/idempotency    the contract page, as clients read it\n\n\
     On the command line: selfsame keys show|free|complete\n";
 
 /// Serves until the process ends: health must be told while connections drain.
@@ -45,6 +51,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::
     let reading = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
+        .route(ContractPage::PATH, any(contract))
         .route("/api/v1/keys", get(api::find))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::reading));
     let health =
@@ -55,6 +62,14 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::
         )
         .with_state(admin);
     axum::serve(listener, router).await
+}
+
+async fn contract(
+    State(admin): State<Arc<Admin>>,
+    method: Method,
+    headers: HeaderMap,
+) -> Response<Full<Bytes>> {
+    admin.contract.answer(&method, &headers)
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> String {

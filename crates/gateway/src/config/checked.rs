@@ -10,7 +10,7 @@ use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::mistakes::Mistakes;
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
-use super::network::{ADDRESS, NETWORK, STORE_URL, UPSTREAM, overlap};
+use super::network::{ADDRESS, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::values::{DURATION, PATH, SWITCH};
@@ -47,6 +47,9 @@ pub(super) fn check(
     root.set("drain_timeout", &DURATION, &mut drain_timeout);
     let mut log_keys = false;
     root.set("log_keys", &SWITCH, &mut log_keys);
+    let public_url = root.get("public_url", &PUBLIC_URL);
+    let mut contract_page = true;
+    root.set("contract_page", &SWITCH, &mut contract_page);
     let mut trusted_proxies = Vec::new();
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
@@ -65,6 +68,8 @@ pub(super) fn check(
             trusted_proxies,
             secret_file,
             log_keys,
+            public_url,
+            contract_page,
             store,
             spool,
             admin,

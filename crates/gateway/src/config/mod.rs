@@ -28,10 +28,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnet::IpNet;
+use selfsame::Problem;
 
 pub use hosts::Host;
 pub use mistakes::Mistakes;
-pub use network::{StoreUrl, Upstream};
+pub use network::{PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use settings::{RouteSettings, TenantSource};
 
@@ -56,6 +57,10 @@ pub struct Config {
     pub secret_file: Option<PathBuf>,
     /// Whether logs show keys as they are.
     pub log_keys: bool,
+    /// Where clients know this service, if that was said.
+    pub public_url: Option<PublicUrl>,
+    /// Whether clients find the contract page under its path, or whatever the upstream has there.
+    pub contract_page: bool,
     /// Where records are kept.
     pub store: StoreUrl,
     /// The folder for answers that could not be recorded; none for a store in memory, which does
@@ -104,5 +109,11 @@ impl Config {
     pub fn load(path: Option<&Path>, overrides: &Overrides) -> Result<Self, Mistakes> {
         let (source, mistakes) = path.map(Source::read).unwrap_or_default();
         checked::check(&source, overrides, mistakes)
+    }
+
+    /// Where clients read the rules; relative to the service where its address was not said.
+    pub fn contract_address(&self) -> String {
+        let base = self.public_url.as_ref().map(PublicUrl::as_str).unwrap_or_default();
+        format!("{base}{}", Problem::CONTRACT_PAGE)
     }
 }

@@ -11,7 +11,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     table: "",
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
-        &["secret_file", "log_keys"],
+        &["secret_file", "log_keys", "public_url", "contract_page"],
         &["store", "admin", "idempotency", "route"],
     ],
 };
@@ -21,8 +21,7 @@ pub(super) const STORE: Vocabulary = Vocabulary { table: "store", names: &[&["ur
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };
 
-pub(super) const IDEMPOTENCY: Vocabulary =
-    Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
+pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match", "host"], PER_ROUTE] };
@@ -68,7 +67,6 @@ const LATER: &[&str] = &[
     "probe",
     "complete_abandoned",
     "completer_attempts",
-    "public_url",
     "cache_url",
     "tls",
 ];

@@ -30,6 +30,17 @@ impl Upstream {
     }
 }
 
+/// Where clients know the service, without a slash at its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PublicUrl(String);
+
+impl PublicUrl {
+    /// The address, to which a path can be added.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// Where records are kept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreUrl {
@@ -49,6 +60,9 @@ pub(super) const NETWORK: Kind<IpNet> =
 
 pub(super) const UPSTREAM: Kind<Upstream> =
     Kind { expected: r#"a host and port like "http://127.0.0.1:3000""#, read: upstream };
+
+pub(super) const PUBLIC_URL: Kind<PublicUrl> =
+    Kind { expected: r#"an address like "https://api.example.com""#, read: public_url };
 
 pub(super) const STORE_URL: Kind<StoreUrl> =
     Kind { expected: r#""memory:" or a folder like "file:./selfsame-data""#, read: store_url };
@@ -105,6 +119,24 @@ fn upstream(value: &DeValue<'_>) -> Result<Upstream, Wrong> {
         return Err(Wrong::Because(reason.to_owned()));
     }
     Ok(Upstream { scheme, authority })
+}
+
+fn public_url(value: &DeValue<'_>) -> Result<PublicUrl, Wrong> {
+    let text = text(value)?;
+    // Before anything else: what follows may quote the text.
+    if text.contains('@') {
+        let reason = "must not hold a name or password; every client reads it";
+        return Err(Wrong::Because(reason.to_owned()));
+    }
+    let uri: Uri = text.parse().map_err(|_| Wrong::Form)?;
+    // It becomes part of a header, which takes no other letters.
+    if !matches!(uri.scheme_str(), Some("http" | "https")) || !text.is_ascii() {
+        return Err(Wrong::Form);
+    }
+    if uri.query().is_some() || text.contains('#') {
+        return Err(Wrong::Because("must not have a query or fragment".to_owned()));
+    }
+    Ok(PublicUrl(text.trim_end_matches('/').to_owned()))
 }
 
 fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
@@ -190,7 +222,36 @@ mod tests {
     }
 
     #[test]
+    fn a_public_url_is_taken_without_its_last_slash() {
+        let table = [
+            ("https://api.example.com", "https://api.example.com"),
+            ("http://a:8080/", "http://a:8080"),
+            ("https://a/payments/", "https://a/payments"),
+        ];
+        for (text, url) in table {
+            assert_eq!(take(&PUBLIC_URL, text), Ok(PublicUrl(url.to_owned())));
+        }
+        for text in [
+            "api.example.com",
+            "/payments",
+            "ftp://a",
+            "https://",
+            "https://a b",
+            "https://a/é",
+            "",
+        ] {
+            assert_eq!(take(&PUBLIC_URL, text), Err(form(&PUBLIC_URL, text)), "{text}");
+        }
+        for text in ["https://a?b", "https://a/#b", "https://a#b"] {
+            let expected = "must not have a query or fragment".to_owned();
+            assert_eq!(take(&PUBLIC_URL, text), Err(expected), "{text}");
+        }
+    }
+
+    #[test]
     fn no_complaint_repeats_a_password() {
+        let public = take(&PUBLIC_URL, "https://me:hunter2@a").expect_err("credentials");
+        assert!(!public.contains("hunter2"), "{public}");
         for text in ["http://me:hunter2@a", "ftp://me:hunter2@a"] {
             let complaint = take(&UPSTREAM, text).expect_err("credentials");
             assert!(!complaint.contains("hunter2"), "{complaint}");

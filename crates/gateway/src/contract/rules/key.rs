@@ -1,0 +1,147 @@
+//! What a key is.
+
+use std::time::Duration;
+
+use selfsame::ScopeKind;
+use selfsame_core::FingerprintForm;
+
+use super::super::document::{Line, code, codes, line, plain, text};
+use super::super::words;
+use crate::config::{RouteSettings, TenantSource};
+
+pub(super) fn header(settings: &RouteSettings) -> Line {
+    match settings.key_headers.len() {
+        1 => names(settings),
+        _ => line("{}: one of them, once.", [names(settings)]),
+    }
+}
+
+pub(super) fn header_brief(settings: &RouteSettings) -> Line {
+    line("header {}", [names(settings)])
+}
+
+fn names(settings: &RouteSettings) -> Line {
+    codes(settings.key_headers.iter().map(words::header), "or")
+}
+
+pub(super) fn format(settings: &RouteSettings) -> Line {
+    match settings.strict {
+        true => plain(
+            "1 to 255 printable ASCII characters as a quoted string (RFC 9651), such as `\"abc\"`. \
+             Upper and lower case differ.",
+        ),
+        false => plain(
+            "1 to 255 printable ASCII characters, upper and lower case differ. Bare, or as a quoted \
+             string (RFC 9651): `abc` and `\"abc\"` are the same key.",
+        ),
+    }
+}
+
+pub(super) fn format_brief(settings: &RouteSettings) -> Line {
+    match settings.strict {
+        true => plain("only quoted keys"),
+        false => plain("quoted or bare keys"),
+    }
+}
+
+pub(super) fn tenant(settings: &RouteSettings) -> Line {
+    match &settings.tenant {
+        TenantSource::Authorization => plain(
+            "The credential in `Authorization`, so no other caller can meet it. Callers without a \
+             credential share their keys; a cookie alone is refused as [missing-tenant].",
+        ),
+        TenantSource::Cookie(name) => line(
+            "The session in the cookie {}, so no other caller can meet it. Without that cookie a \
+             request is refused as [missing-tenant].",
+            [code(name)],
+        ),
+        TenantSource::Header(_) => {
+            plain("Your account with this service, so no other caller can meet it.")
+        }
+        TenantSource::None => {
+            plain("Everyone: all callers share their keys, so make them impossible to guess.")
+        }
+    }
+}
+
+pub(super) fn tenant_brief(settings: &RouteSettings) -> Line {
+    match &settings.tenant {
+        TenantSource::Authorization => plain("keys belong to the credential in `Authorization`"),
+        TenantSource::Cookie(name) => line("keys belong to the cookie {}", [code(name)]),
+        TenantSource::Header(_) => plain("keys belong to your account"),
+        TenantSource::None => plain("all callers share their keys"),
+    }
+}
+
+pub(super) fn scope(settings: &RouteSettings) -> Line {
+    match settings.scope {
+        ScopeKind::Tenant => {
+            plain("All endpoints: used again on another one, it is refused as [key-reused].")
+        }
+        ScopeKind::Endpoint => {
+            plain("One endpoint: on another method or path, the same key is another key.")
+        }
+    }
+}
+
+pub(super) fn scope_brief(settings: &RouteSettings) -> Line {
+    match settings.scope {
+        ScopeKind::Tenant => plain("a key counts on all endpoints"),
+        ScopeKind::Endpoint => plain("a key counts on this endpoint only"),
+    }
+}
+
+pub(super) fn retention(settings: &RouteSettings) -> Line {
+    let least = settings.retention.min(Duration::from_secs(60 * 60));
+    line(
+        "{} from its first use, and at least {} after its answer. After that it is new again, and \
+         a request with it would be carried out.",
+        [text(words::duration(settings.retention)), text(words::duration(least))],
+    )
+}
+
+pub(super) fn retention_brief(settings: &RouteSettings) -> Line {
+    line("keys last {}", [text(words::duration(settings.retention))])
+}
+
+pub(super) fn compared(settings: &RouteSettings) -> Line {
+    let what = match settings.fingerprint_headers.is_empty() {
+        true => plain("method, path, query, content type and body"),
+        false => line("method, path, query, content type, {} and body", [counted(settings)]),
+    };
+    let by_meaning = line(
+        "One request: {}. Bodies are compared by their meaning: order, spacing and escapes of JSON \
+         make no difference (but `1` and `1.0` do), nor does the boundary of a form, nor whether a \
+         body was compressed.",
+        [what.clone()],
+    );
+    match settings.fingerprint {
+        FingerprintForm::Raw => line("One request: {}, byte by byte.", [what]),
+        FingerprintForm::Canonical if settings.ignore.is_empty() => by_meaning,
+        FingerprintForm::Canonical => {
+            line("{} In JSON, {} may differ.", [by_meaning, ignored(settings)])
+        }
+    }
+}
+
+pub(super) fn compared_brief(settings: &RouteSettings) -> Line {
+    let mut brief = match settings.fingerprint {
+        FingerprintForm::Canonical => plain("bodies are compared by their meaning"),
+        FingerprintForm::Raw => plain("bodies are compared byte by byte"),
+    };
+    if !settings.ignore.is_empty() {
+        brief = line("{} without {}", [brief, ignored(settings)]);
+    }
+    if !settings.fingerprint_headers.is_empty() {
+        brief = line("{}, and {}", [brief, counted(settings)]);
+    }
+    brief
+}
+
+fn ignored(settings: &RouteSettings) -> Line {
+    codes(settings.ignore.iter().map(words::pointer), "and")
+}
+
+fn counted(settings: &RouteSettings) -> Line {
+    codes(settings.fingerprint_headers.iter().map(words::header), "and")
+}
