@@ -21,8 +21,7 @@ pub(super) const STORE: Vocabulary = Vocabulary { table: "store", names: &[&["ur
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };
 
-pub(super) const IDEMPOTENCY: Vocabulary =
-    Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
+pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match", "host"], PER_ROUTE] };
