@@ -47,7 +47,8 @@ fn a_double_charge_is_seen_and_counted_and_nothing_is_refused() {
     assert_eq!(ledger.effects("order-1"), 3);
     assert!(ledger.all().iter().all(|effect| effect.header("selfsame-attempt").is_none()));
     for answer in [&first, &retry, &reused] {
-        assert_eq!(answer.headers, first.headers, "no header comes from us");
+        let names: Vec<_> = answer.headers.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["content-length", "date"], "no header comes from us");
     }
     for outcome in ["executed", "replayed", "key_reused"] {
         await_observed(&gateway, outcome, 1);
