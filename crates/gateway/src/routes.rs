@@ -31,7 +31,8 @@ impl Routes {
     pub(crate) fn new(config: &Config, idempotency: &Idempotency, upstream: &Upstream) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let protect = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
-            let dialect = Dialect::new(settings.profile, Problem::CONTRACT_PAGE);
+            let dialect = Dialect::new(settings.profile, Problem::CONTRACT_PAGE)
+                .readable_by(settings.cors_origins.clone());
             let policy = policy(name, settings, trusted.clone())
                 .log_keys(config.log_keys)
                 // Where hosts are told apart, another host is another request.

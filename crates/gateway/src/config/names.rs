@@ -21,8 +21,7 @@ pub(super) const STORE: Vocabulary = Vocabulary { table: "store", names: &[&["ur
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };
 
-pub(super) const IDEMPOTENCY: Vocabulary =
-    Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
+pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 
 pub(super) const ROUTE: Vocabulary =
     Vocabulary { table: "route", names: &[&["match", "host"], PER_ROUTE] };
@@ -57,6 +56,7 @@ const PER_ROUTE: &[&str] = &[
     "replay_also",
     "replay_never",
     "expires_header",
+    "cors_origins",
     "on_store_error",
 ];
 
