@@ -2,11 +2,13 @@
 //! and cut off, in front of an upstream whose ledger is the judge. Rows are those of docs/FAULTS.md.
 
 mod admin;
+mod browser;
 mod bytes;
 mod chaos;
 mod client_leaves;
 mod contract;
 mod crash;
+mod curl;
 mod damage;
 mod demo;
 mod durability;

@@ -151,3 +151,40 @@ fn stripes_manners_keep_a_server_error_and_say_not_to_retry_it() {
     assert_eq!(replay.body, first.body);
     assert_eq!(ledger.all().len(), 1);
 }
+
+#[test]
+fn pages_of_named_origins_can_read_what_the_upstream_did_not_answer() {
+    let ledger = Ledger::start();
+    ledger.behave(|effect, client| match effect.target.as_str() {
+        "/lost" => Then::Close,
+        _ => reply(client, 201, &[], ""),
+    });
+    let settings = "[idempotency]\ncors_origins = [\"https://shop.test\"]\n\
+        [[route]]\nmatch = \"POST /closed\"\ncors_origins = []\n";
+    let gateway = Gateway::in_front_of(&ledger).with(settings).start();
+    let from = |origin: &str, target: &str, key: &str| {
+        gateway.post(target).key(key).header("Origin", origin).json("{}").send()
+    };
+
+    assert_eq!(from("https://shop.test", "/done", "done").status, 201);
+    for origin in ["https://shop.test", "https://stranger.test"] {
+        let fresh = format!("lost-{origin}");
+        let unkeyed = gateway.post("/lost").header("Origin", origin).json("{}").send();
+        let refusals = [
+            ("key-reused", from(origin, "/other", "done")),
+            ("invalid-key", from(origin, "/done", "")),
+            ("upstream-failed", from(origin, "/lost", &fresh)),
+            ("outcome-unknown", from(origin, "/lost", &fresh)),
+            ("upstream-failed", unkeyed),
+        ];
+        for (slug, answer) in refusals {
+            answer.refused(slug);
+            let may_read = (origin == "https://shop.test").then_some(origin);
+            assert_eq!(answer.header("access-control-allow-origin"), may_read, "{slug}");
+            assert_eq!(answer.header("vary"), Some("Origin"), "{slug}");
+        }
+    }
+    let closed = from("https://shop.test", "/closed", "done");
+    closed.refused("key-reused");
+    assert_eq!(closed.header("access-control-allow-origin"), None);
+}

@@ -40,7 +40,8 @@ impl Routes {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let address: Arc<str> = config.contract_address().into();
         let protect = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
-            let dialect = Dialect::new(settings.profile, address.clone());
+            let dialect = Dialect::new(settings.profile, address.clone())
+                .readable_by(settings.cors_origins.clone());
             let policy = policy(name, settings, trusted.clone())
                 .log_keys(config.log_keys)
                 // Where hosts are told apart, another host is another request.

@@ -24,7 +24,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new()
         .route("/charges", post(charge))
         .layer(idempotency.layer(Policy::new().key(KeyMode::Required)));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+    let address = std::env::args().nth(1).unwrap_or("127.0.0.1:3000".into());
+    let listener = tokio::net::TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
     Ok(axum::serve(listener, app).await?)
 }
 

@@ -1,15 +1,19 @@
-//! [`Dialect`]: how a refusal is worded, by the route's profile and the request's protocol.
+//! [`Dialect`]: how a refusal is worded, by the route's profile and the request's protocol; and
+//! whose pages may read it.
 
+mod cors;
 mod grpc;
 mod stripe;
 
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, LINK, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, LINK, ORIGIN, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use selfsame_core::headers::{STRIPE_SHOULD_RETRY, X_SHOULD_RETRY};
 use selfsame_core::{Problem, ProblemDetails};
+
+pub use cors::{InvalidOrigin, Origin};
 
 /// How many seconds a client is asked to wait before it tries again.
 const RETRY_AFTER_SECONDS: &str = "1";
@@ -28,7 +32,10 @@ pub enum Profile {
 pub struct Dialect {
     profile: Profile,
     contract_page: Arc<str>,
+    readers: Arc<[Origin]>,
     protocol: Protocol,
+    /// Where the request's page comes from, if a page sent it.
+    sender: Option<HeaderValue>,
 }
 
 /// What a client listens for.
@@ -41,7 +48,20 @@ enum Protocol {
 impl Dialect {
     /// By this profile; `contract_page` is where the rules are told.
     pub fn new(profile: Profile, contract_page: impl Into<Arc<str>>) -> Self {
-        Self { profile, contract_page: contract_page.into(), protocol: Protocol::Http }
+        Self {
+            profile,
+            contract_page: contract_page.into(),
+            readers: Arc::default(),
+            protocol: Protocol::Http,
+            sender: None,
+        }
+    }
+
+    /// The same, with refusals that pages of these origins can read: a browser hides them
+    /// otherwise. Not needed behind a layer that sees to CORS itself.
+    #[must_use]
+    pub fn readable_by(self, readers: impl Into<Arc<[Origin]>>) -> Self {
+        Self { readers: readers.into(), ..self }
     }
 
     /// The same to whoever sent a request with these headers: a gRPC client reads a status in the
@@ -49,7 +69,7 @@ impl Dialect {
     #[must_use]
     pub fn to_sender_of(&self, headers: &HeaderMap) -> Self {
         let protocol = if grpc::is_call(headers) { Protocol::Grpc } else { Protocol::Http };
-        Self { protocol, ..self.clone() }
+        Self { protocol, sender: headers.get(ORIGIN).cloned(), ..self.clone() }
     }
 
     /// The status a problem is answered with.
@@ -81,7 +101,13 @@ impl Dialect {
         if matches!(problem, Problem::InProgress | Problem::StoreUnavailable) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
+        cors::open(headers, &self.readers, self.sender.as_ref());
         response
+    }
+
+    /// Makes the headers of a recorded answer fit the page that asks again.
+    pub(crate) fn fit_cors(&self, headers: &mut HeaderMap) {
+        cors::fit(headers, &self.readers, self.sender.as_ref());
     }
 
     fn written(&self, problem: Problem, kind: &'static str, body: Vec<u8>) -> Response<Bytes> {

@@ -47,7 +47,7 @@ mod timing;
 mod wait;
 
 pub use body::{BoxError, RequestBody, ResponseBody};
-pub use dialect::{Dialect, Profile};
+pub use dialect::{Dialect, InvalidOrigin, Origin, Profile};
 pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;
 pub use once::{Once, OnceError};

@@ -94,9 +94,7 @@ impl<S> IdempotencyService<S> {
                     engine.waiters.wake(&asked.ask.id);
                     delivery
                 }
-                Settled::Replay(found) => {
-                    Delivery::of(steps::replay(found, asked.origin, &policy, &dialect))
-                }
+                Settled::Replay(found) => Delivery::of(steps::replay(found, &policy, &dialect)),
                 Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
                 Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
                 Settled::Bypass => steps::bypass(&mut inner, asked.request).await,

@@ -18,7 +18,10 @@ pub(crate) struct Ended {
 /// to start fails the test.
 pub(crate) fn run_to_end(mut command: Command) -> Ended {
     let command = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut running = Running(command.spawn().expect("the command starts"));
+    let spawned = command.spawn();
+    let mut running = Running(spawned.unwrap_or_else(|error| {
+        panic!("{} does not start: {error}", command.get_program().display())
+    }));
     let stdout = read(running.0.stdout.take().expect("piped"));
     let stderr = read(running.0.stderr.take().expect("piped"));
     let status = eventually("the end of the command", || running.0.try_wait().expect("ours"));

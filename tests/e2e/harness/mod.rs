@@ -1,5 +1,6 @@
 //! A gateway process, an upstream with a ledger, and a client that can misbehave.
 
+mod browser;
 mod client;
 mod command;
 mod disk;
@@ -11,6 +12,7 @@ mod problem;
 mod random;
 mod records;
 
+pub(crate) use browser::Browser;
 pub(crate) use client::{Answer, Request, read_up_to};
 pub(crate) use command::{Ended, run_to_end};
 pub(crate) use disk::SmallDisk;

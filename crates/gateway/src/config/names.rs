@@ -56,6 +56,7 @@ const PER_ROUTE: &[&str] = &[
     "replay_also",
     "replay_never",
     "expires_header",
+    "cors_origins",
     "on_store_error",
 ];
 

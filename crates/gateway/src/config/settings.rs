@@ -5,7 +5,7 @@ use std::time::Duration;
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind,
+    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus, ScopeKind,
     ServerErrors,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
@@ -14,8 +14,9 @@ use selfsame_core::{FingerprintForm, Recover};
 use super::file::Section;
 use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
 use super::words::{
-    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, MODE, ON_CONFLICT, ON_STORE_ERROR, POINTER,
-    PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS, TENANT,
+    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, MODE, ON_CONFLICT, ON_STORE_ERROR, ORIGIN,
+    POINTER, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS,
+    TENANT,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -78,6 +79,8 @@ pub struct RouteSettings {
     pub replay_never: Vec<HeaderName>,
     /// `expires_header`: whether answers say when their key expires.
     pub expires_header: bool,
+    /// `cors_origins`: whose pages may read refusals.
+    pub cors_origins: Vec<Origin>,
     /// `on_store_error`: what becomes of keyed requests while the store is down.
     pub on_store_error: OnStoreError,
 }
@@ -125,6 +128,7 @@ impl Default for RouteSettings {
             replay_also: Vec::new(),
             replay_never: Vec::new(),
             expires_header: true,
+            cors_origins: Vec::new(),
             on_store_error: OnStoreError::Reject,
         }
     }
@@ -176,6 +180,7 @@ impl Draft {
         section.set_list("replay_also", &REPLAY_ALSO, &mut to.replay_also);
         section.set_list("replay_never", &REPLAY_NEVER, &mut to.replay_never);
         section.set("expires_header", &SWITCH, &mut to.expires_header);
+        section.set_list("cors_origins", &ORIGIN, &mut to.cors_origins);
         section.set("on_store_error", &ON_STORE_ERROR, &mut to.on_store_error);
         draft.check(section);
         draft

@@ -3,7 +3,7 @@
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind,
+    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus, ScopeKind,
     ServerErrors,
 };
 use selfsame_core::headers::{self, differs_between_retries, is_hop_by_hop};
@@ -126,6 +126,11 @@ pub(super) const REPLAY_ALSO: Kind<HeaderName> = Kind {
         SET_COOKIE => Err(Wrong::Because("write replay_set_cookie = true instead".to_owned())),
         name => Ok(name),
     },
+};
+
+pub(super) const ORIGIN: Kind<Origin> = Kind {
+    expected: r#"an origin as browsers write it, like "https://app.example.com", or "*""#,
+    read: |value| Origin::parse(text(value)?).map_err(|_| Wrong::Form),
 };
 
 pub(super) const TENANT: Kind<TenantSource> =

@@ -162,6 +162,7 @@ impl<'a> Rules<'a> {
             replay_also,
             replay_never,
             expires_header,
+            cors_origins: _,
             on_store_error,
         } = settings;
         let headers =

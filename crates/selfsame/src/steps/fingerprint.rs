@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, ORIGIN};
+use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request};
+use http::{HeaderMap, Request};
 use http_body::Body;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use selfsame_core::headers::{authority, lines};
@@ -23,7 +23,6 @@ use crate::reject::Refusal;
 pub(crate) struct Asked<B> {
     pub(crate) ask: Ask,
     pub(crate) request: Request<RequestBody<B>>,
-    pub(crate) origin: Option<HeaderValue>,
     /// How long the client would rather wait than be refused.
     pub(crate) preferred_wait: Option<Duration>,
 }
@@ -49,10 +48,9 @@ where
     let read = tokio::time::timeout(policy.response_timeout, reading).await;
     let (data, trailers) = read.unwrap_or(Err(Refusal::BodyIncomplete))?;
     let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
-    let origin = parts.headers.get(ORIGIN).cloned();
     let preferred_wait = prefer::wait(&parts.headers);
     let request = Request::from_parts(parts, RequestBody::whole(data, trailers));
-    Ok(Asked { ask, request, origin, preferred_wait })
+    Ok(Asked { ask, request, preferred_wait })
 }
 
 /// The wish to run a request with this fingerprint.

@@ -184,7 +184,7 @@ impl Recorder<'_> {
 
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
         match stored_answer(self.engine, self.claim).await {
-            Ok(found) => replay(found, None, self.policy, self.dialect),
+            Ok(found) => replay(found, self.policy, self.dialect),
             Err(refusal) => reject::answer(&refusal, self.dialect),
         }
     }

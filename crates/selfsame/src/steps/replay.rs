@@ -1,6 +1,6 @@
 //! Step 7: the recorded answer, given again; and which of an answer's headers that can be.
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_LENGTH, LOCATION, SET_COOKIE};
+use http::header::{CONTENT_LENGTH, LOCATION, SET_COOKIE};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_moment};
@@ -13,10 +13,9 @@ use crate::outcome::Served;
 use crate::policy::{Policy, ReplayStatus};
 use crate::reject::{self, Refusal};
 
-/// The answer, to a retry that came from `origin`.
+/// The answer, to a retry.
 pub(crate) fn replay<B>(
     replay: Replay,
-    origin: Option<HeaderValue>,
     policy: &Policy,
     dialect: &Dialect,
 ) -> Response<ResponseBody<B>> {
@@ -31,7 +30,7 @@ pub(crate) fn replay<B>(
         let location = location.map(str::to_owned);
         return reject::answer(&Refusal::NotKept { status: answer.status, location }, dialect);
     };
-    keep_fitting_cors(&mut answer.headers, origin);
+    dialect.fit_cors(&mut answer.headers);
     let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
     *response.status_mut() = match (policy.replay_status, answer.status) {
         (ReplayStatus::Ok, StatusCode::CREATED | StatusCode::ACCEPTED) => StatusCode::OK,
@@ -76,22 +75,4 @@ fn is_kept(name: &HeaderName, policy: &Policy) -> bool {
         return policy.replay_set_cookie;
     }
     policy.replay_also.contains(name) || !is_of_the_moment(name)
-}
-
-/// A page of one origin must not read what was answered to another.
-fn keep_fitting_cors(headers: &mut HeaderMap, origin: Option<HeaderValue>) {
-    let fits = match headers.get(ACCESS_CONTROL_ALLOW_ORIGIN) {
-        Some(allowed) => allowed == "*" || Some(allowed) == origin.as_ref(),
-        None => true,
-    };
-    if !fits {
-        let cors: Vec<HeaderName> = headers
-            .keys()
-            .filter(|name| name.as_str().starts_with("access-control-"))
-            .cloned()
-            .collect();
-        for name in cors {
-            headers.remove(name);
-        }
-    }
 }

@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
-use selfsame::{IdempotencyService, Policy, ReplayStatus, ResponseBody, ServerErrors};
+use selfsame::{
+    Dialect, IdempotencyService, Origin, Policy, Profile, ReplayStatus, ResponseBody, ServerErrors,
+};
 use tower::ServiceExt;
 
 use crate::support::{Body, Inner, Rig, answer, post, send};
@@ -157,5 +159,36 @@ async fn cors_headers_are_given_again_only_to_their_origin() {
         }
         // A cache must not give one origin's replay to another.
         assert_eq!(replay.headers()["vary"], "Origin, Accept");
+    }
+}
+
+#[tokio::test]
+async fn pages_of_named_origins_read_refusals_and_each_others_answers() {
+    let rig = Rig::new();
+    let readers = ["https://shop.example", "https://admin.example"];
+    let readers = readers.map(|text| Origin::parse(text).expect("an origin"));
+    let dialect = Dialect::new(Profile::Ietf, "/rules").readable_by(readers);
+    let service = rig.service(Policy::new().dialect(dialect), |_| async {
+        let response = Response::builder()
+            .header("access-control-allow-origin", "https://shop.example")
+            .header("access-control-expose-headers", "location");
+        Ok::<_, Infallible>(response.body(Body::from("done")).expect("a response"))
+    });
+    let from = |origin: &'static str, key: &'static str| {
+        let mut request = post(key);
+        request.headers_mut().insert("origin", HeaderValue::from_static(origin));
+        service.clone().oneshot(request)
+    };
+    from("https://shop.example", "k").await.expect("no error");
+
+    let replay = from("https://admin.example", "k").await.expect("no error");
+    assert_eq!(replay.headers()["access-control-allow-origin"], "https://admin.example");
+    assert_eq!(replay.headers()["access-control-expose-headers"], "location");
+    let refusal = from("https://admin.example", "").await.expect("no error");
+    assert_eq!(refusal.status(), 400);
+    assert_eq!(refusal.headers()["access-control-allow-origin"], "https://admin.example");
+    for key in ["k", ""] {
+        let hidden = from("https://evil.example", key).await.expect("no error");
+        assert!(!hidden.headers().contains_key("access-control-allow-origin"), "{key:?}");
     }
 }

@@ -74,6 +74,11 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "3:7: idempotency.key: expected \"required\", \"optional\" or \"off\", found \"maybe\"",
         ),
         (
+            "[idempotency]\ncors_origins = ['*', 'https://a.example/']",
+            "3:22: idempotency.cors_origins: expected an origin as browsers write it, like \
+             \"https://app.example.com\", or \"*\", found \"https://a.example/\"",
+        ),
+        (
             "[idempotency]\nrecover = 'probe'",
             "3:11: idempotency.recover: \"probe\" is not supported yet by this version; write \
              \"auto\", \"resume\" or \"hold\"",

@@ -5,7 +5,7 @@ mod complaints;
 use std::path::Path;
 
 use selfsame::{
-    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Profile, ReplayStatus, ScopeKind,
+    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus, ScopeKind,
     ServerErrors,
 };
 use selfsame_core::{FingerprintForm, Recover};
@@ -104,6 +104,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert!(!settings.replay_set_cookie);
     assert!(settings.replay_also.is_empty() && settings.replay_never.is_empty());
     assert!(settings.expires_header);
+    assert!(settings.cors_origins.is_empty());
     assert_eq!(settings.on_store_error, OnStoreError::Reject);
 }
 
@@ -167,6 +168,7 @@ fn every_setting_can_be_written() {
         replay_also = ["X-Request-Id"]
         replay_never = ["X-Node"]
         expires_header = false
+        cors_origins = ["https://a.example"]
         on_store_error = "bypass"
         "#,
     )
@@ -200,6 +202,7 @@ fn every_setting_can_be_written() {
         replay_also: vec!["x-request-id".parse().expect("a name")],
         replay_never: vec!["x-node".parse().expect("a name")],
         expires_header: false,
+        cors_origins: vec![Origin::parse("https://a.example").expect("an origin")],
         on_store_error: OnStoreError::Bypass,
     };
     assert_eq!(config.defaults, expected);
