@@ -217,6 +217,7 @@ fn the_metrics_of_the_contract_are_there() {
         r#"selfsame_records{state="held"} 0"#,
         "selfsame_in_flight 0",
         "selfsame_reaped_total 0",
+        "selfsame_buried_total 0",
     ];
     for name in names {
         assert!(text.contains(name), "{name} is missing in:\n{text}");

@@ -94,3 +94,64 @@ fn an_answer_and_its_replay_name_the_same_end_unless_the_route_is_silent() {
     let quiet = gateway.post("/quiet").key("order-2").json("{}").send();
     assert_eq!((quiet.status, quiet.header("idempotency-expires")), (201, None));
 }
+
+/// What `remember` makes of the routes with the 2 s of `SETTINGS`.
+const REMEMBERED: &str = "[[route]]\nmatch = \"POST /kept\"\nremember = \"1h\"\n\
+    [[route]]\nmatch = \"POST /briefly\"\nremember = \"2s\"\n";
+
+/// Retries until the first answer is no longer given.
+fn once_it_is_over(gateway: &Gateway, target: &str, key: &str) -> Answer {
+    eventually("the retention is over", || {
+        let retry = gateway.post(target).key(key).json("{}").send();
+        retry.header("idempotent-replayed").is_none().then_some(retry)
+    })
+}
+
+#[test]
+fn a_remembered_key_is_refused_after_its_retention_and_never_run_again() {
+    let ledger = ledger();
+    let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).with(REMEMBERED).start();
+    for (target, key) in [("/kept", "kept"), ("/kept", "held"), ("/plain", "plain")] {
+        gateway.post(target).key(key).json("{}").send();
+    }
+    // A person's word that it was done counts like the API's own.
+    assert!(gateway.keys(&["complete", "held", "--status", "201"]).status.success());
+
+    for key in ["kept", "held"] {
+        once_it_is_over(&gateway, "/kept", key).refused("key-expired");
+        let other = gateway.post("/kept").key(key).json(r#"{"other":true}"#).send();
+        other.refused("key-expired");
+        assert_eq!(ledger.effects(key), 1, "{key}");
+    }
+    assert_eq!(once_it_is_over(&gateway, "/plain", "plain").status, 201);
+    assert_eq!(ledger.effects("plain"), 2);
+
+    let gateway = gateway.kill().start();
+    eventually("the reaper's first walk", || {
+        (gateway.metric("selfsame_buried_total") >= 2.0).then_some(())
+    });
+    let tombstones = || gateway.metric("selfsame_records{state=\"tombstone\"}");
+    eventually("the reaper's count", || (tombstones() == 2.0).then_some(()));
+    for key in ["kept", "held"] {
+        gateway.post("/kept").key(key).json("{}").send().refused("key-expired");
+        assert_eq!(ledger.effects(key), 1, "{key}");
+    }
+    let shown = String::from_utf8(gateway.keys(&["show", "kept"]).stdout).expect("text");
+    for fact in ["state    tombstone\n", ", remembered until ", "410 key-expired"] {
+        assert!(shown.contains(fact), "{fact:?} is missing in:\n{shown}");
+    }
+}
+
+#[test]
+fn a_key_is_new_when_it_is_remembered_no_longer() {
+    let ledger = ledger();
+    let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).with(REMEMBERED).start();
+    gateway.post("/briefly").key("order-1").json("{}").send();
+    once_it_is_over(&gateway, "/briefly", "order-1").refused("key-expired");
+    let fresh = eventually("the tombstone is over", || {
+        let retry = gateway.post("/briefly").key("order-1").json("{}").send();
+        (retry.status == 201).then_some(retry)
+    });
+    assert_eq!(fresh.header("idempotent-replayed"), None);
+    assert_eq!(ledger.effects("order-1"), 2);
+}

@@ -37,7 +37,7 @@ pub fn decide(found: Option<&Record>, ask: &Ask, now: Timestamp) -> Decision {
     let Some(record) = found.filter(|record| !record.is_expired(now)) else {
         return Decision::Run(Start::First);
     };
-    if matches!(record.state, State::Tombstone) {
+    if record.is_tombstone(now) {
         return Decision::Expired;
     }
     if record.fingerprint != ask.fingerprint {

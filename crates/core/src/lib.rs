@@ -41,7 +41,7 @@ pub use json_pointer::{InvalidPointer, JsonPointer};
 pub use key::{InvalidKey, Key};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
-pub use record::{Label, Record, Recover, Release, Resolution, Resolved, State};
+pub use record::{Due, Label, Record, Recover, Release, Resolution, Resolved, State};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};
 pub use store::{
     Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept,

@@ -1,10 +1,14 @@
 //! [`Record`] and its states: what is known of a key, and how each write changes it.
 //!
-//! The changes are pure. A store that can read, change and write a record in one atomic step
-//! uses them as they are; a store with a language of its own says the same in that language,
-//! and the conformance suite compares.
+//! What becomes of it by itself, as time goes on, is in `ageing`. All of this is pure. A store that
+//! can read, change and write a record in one atomic step uses it as it is; a store with a language
+//! of its own says the same in that language, and the conformance suite compares.
+
+mod ageing;
 
 use std::time::Duration;
+
+pub use ageing::Due;
 
 use crate::{
     Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId,
@@ -37,10 +41,12 @@ pub struct Record {
     pub checkpoint: Option<Checkpoint>,
     /// When the key was first used.
     pub created_at: Timestamp,
-    /// When the key may be new again; no live lease and no hold ends by it.
+    /// When the key may be new again; no live lease, no hold and no tombstone ends by it.
     pub expires_at: Timestamp,
     /// How long a key lives from its first use.
     pub retention: Duration,
+    /// How long after its expiry a completed key is a tombstone.
+    pub remember: Duration,
     /// What people see.
     pub label: Label,
 }
@@ -168,6 +174,7 @@ impl Record {
             created_at: now,
             expires_at: now + ask.retention,
             retention: ask.retention,
+            remember: ask.remember,
             label: ask.label.clone(),
         }
     }
@@ -183,34 +190,6 @@ impl Record {
             recover: ask.recover,
             ..self.clone()
         }
-    }
-
-    /// Whether a claim of it is alive.
-    pub fn is_leased(&self, now: Timestamp) -> bool {
-        matches!(self.state, State::Claimed { lease_until } if now < lease_until)
-    }
-
-    /// Whether a run without an outcome may be followed by another.
-    pub fn is_resumable(&self) -> bool {
-        match self.recover {
-            Recover::Resume => true,
-            Recover::Hold => false,
-            Recover::Auto => self.checkpoint.is_some(),
-        }
-    }
-
-    /// Whether it waits for a person: held, or a dead claim that nothing may resume.
-    pub fn is_held(&self, now: Timestamp) -> bool {
-        match self.state {
-            State::Held { .. } => true,
-            State::Claimed { .. } => !self.is_leased(now) && !self.is_resumable(),
-            _ => false,
-        }
-    }
-
-    /// Whether the key is new again. A live lease and a hold outlast the retention.
-    pub fn is_expired(&self, now: Timestamp) -> bool {
-        now >= self.expires_at && !self.is_leased(now) && !self.is_held(now)
     }
 
     /// Whether `lease` is the record's last claim.
@@ -233,7 +212,8 @@ impl Record {
     /// The work is done. Saying so twice changes nothing and is no error: the first
     /// acknowledgement may have been lost.
     pub fn complete(&mut self, lease: &Lease, answer: Answer, now: Timestamp) -> Recorded {
-        if self.is_claimed_by(lease) && matches!(self.state, State::Completed { .. }) {
+        let is_completed = matches!(self.state, State::Completed { .. });
+        if self.is_claimed_by(lease) && is_completed && !self.is_tombstone(now) {
             return Recorded::Until(self.expires_at);
         }
         match self.change(lease, |record| record.finish(answer, now)) {
@@ -265,13 +245,6 @@ impl Record {
     pub fn is_forgotten_by(&self, lease: &Lease, release: Release) -> bool {
         let first = self.attempt == 1 && self.checkpoint.is_none();
         release == Release::Forget && first && self.is_owned_by(lease)
-    }
-
-    /// A dead claim that nothing may resume becomes held, for all to see.
-    pub fn settle(&mut self, now: Timestamp) {
-        if matches!(self.state, State::Claimed { .. }) && self.is_held(now) {
-            self.state = State::Held { since: now };
-        }
     }
 
     /// A person's decision about a held key, as seen at `fence`. The fence grows, so whoever

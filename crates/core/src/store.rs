@@ -26,6 +26,8 @@ pub struct Ask {
     pub lease: Duration,
     /// How long a key lives from its first use.
     pub retention: Duration,
+    /// How long after that a completed key is still refused as used; zero if it is new at once.
+    pub remember: Duration,
     /// What a run that ends without an outcome leads to.
     pub recover: Recover,
     /// What people see.
@@ -108,15 +110,17 @@ pub trait Store: Send + Sync + 'static {
     /// Ends the claim without an answer to keep.
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError>;
 
-    /// Reads an unexpired record. Never used to decide that a key is free.
+    /// Reads an unexpired record, as [`Record::seen_at`] shows it. Never used to decide that a
+    /// key is free.
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
 }
 
 /// Cleaning, in the background.
 #[async_trait]
 pub trait Sweep: Send + Sync + 'static {
-    /// Takes away what expired and holds what died, looking at no more than `most` records.
-    /// Called again, it goes on where it stopped. Never touches a live or held record.
+    /// Takes away what expired, buries what is only remembered and holds what died, looking at
+    /// no more than `most` records. Called again, it goes on where it stopped. Never touches a
+    /// live or held record.
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError>;
 }
 
@@ -125,6 +129,8 @@ pub trait Sweep: Send + Sync + 'static {
 pub struct Swept {
     /// How many expired records are gone.
     pub removed: usize,
+    /// How many completed records became tombstones.
+    pub buried: usize,
     /// How many dead claims became held.
     pub held: usize,
     /// Whether the sweep came to the end of the store, and begins anew next time.
@@ -134,7 +140,7 @@ pub struct Swept {
 /// Looking and resolving, for people.
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
-    /// Unexpired records that match, no more than `most`.
+    /// Unexpired records that match, as [`Record::seen_at`] shows them, no more than `most`.
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError>;
 
     /// Decides about a held record as it was seen at `fence`.

@@ -116,6 +116,7 @@ fn record(state: State) -> Record {
         created_at: at(0),
         expires_at: at(86_400_000),
         retention: Duration::from_secs(86_400),
+        remember: Duration::from_secs(30 * 86_400),
         label: Label {
             tenant: TenantTag::from_bytes([0x7e; TenantTag::LEN]),
             tenant_name: Some("acme".into()),

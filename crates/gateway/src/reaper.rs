@@ -1,4 +1,5 @@
-//! The reaper: takes expired records away in small steps, and counts what is there.
+//! The reaper: takes away what expired and buries what is only remembered, in small steps, and
+//! counts what is there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,19 +29,21 @@ pub(crate) async fn run(store: Arc<dyn FullStore>, stop: CancellationToken) {
 }
 
 async fn walk(store: &dyn FullStore, stop: &CancellationToken) -> Result<(), StoreError> {
-    let (mut removed, mut held) = (0, 0);
+    let (mut removed, mut buried, mut held) = (0, 0, 0);
     while !stop.is_cancelled() {
         let swept = store.sweep(STEP).await?;
         counter!("selfsame_reaped_total").increment(swept.removed as u64);
+        counter!("selfsame_buried_total").increment(swept.buried as u64);
         removed += swept.removed;
+        buried += swept.buried;
         held += swept.held;
         if swept.finished {
             break;
         }
         tokio::time::sleep(STEP_PAUSE).await;
     }
-    if removed + held > 0 {
-        tracing::info!(removed, held, "the reaper took expired records away and held dead claims");
+    if removed + buried + held > 0 {
+        tracing::info!(removed, buried, held, "the reaper removed, buried and held records");
     }
     show(store.count().await?);
     Ok(())

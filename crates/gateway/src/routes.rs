@@ -130,6 +130,7 @@ fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy
         .on_conflict(settings.on_conflict)
         .wait_max(settings.wait_max)
         .retention(settings.retention)
+        .remember(settings.remember)
         .lease(settings.lease)
         .response_timeout(settings.response_timeout)
         .run_timeout(settings.run_timeout)

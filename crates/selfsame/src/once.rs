@@ -146,6 +146,7 @@ impl Once {
             attempt_id: AttemptId::random(),
             lease: policy.lease,
             retention: policy.retention,
+            remember: policy.remember,
             recover: policy.recover,
             label: Label {
                 tenant: tenant.tag(&engine.secret),

@@ -110,6 +110,7 @@ pub struct Policy {
     pub(crate) on_conflict: OnConflict,
     pub(crate) wait_max: Duration,
     pub(crate) retention: Duration,
+    pub(crate) remember: Duration,
     pub(crate) lease: Duration,
     pub(crate) response_timeout: Duration,
     pub(crate) run_timeout: Duration,
@@ -147,6 +148,7 @@ impl Default for Policy {
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
+            remember: Duration::ZERO,
             lease: Duration::from_secs(30),
             response_timeout: Duration::from_secs(60),
             run_timeout: Duration::from_secs(15 * 60),
@@ -211,6 +213,9 @@ settings! {
     wait_max: Duration;
     /// How long a key lives from its first use: 24 hours unless set.
     retention: Duration;
+    /// How long after it expired a key whose work was done is refused as used, and not run again:
+    /// not at all unless set.
+    remember: Duration;
     /// How long a claim lives without renewal: 30 seconds unless set.
     lease: Duration;
     /// How long a client waits for its answer: 60 seconds unless set. The work goes on.

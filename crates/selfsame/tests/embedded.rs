@@ -12,11 +12,11 @@ use rusqlite::Connection;
 use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::conformance::samples::{
-    LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry,
+    LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,
 };
 use selfsame_core::{
-    Ask, Claimed, Count, Facts, Fenced, Find, Inspect, Lease, Recorded, Recover, Store, StoreError,
-    StoreErrorKind, Sweep,
+    Ask, Claimed, Count, Facts, Fenced, Find, Inspect, Lease, Recorded, Recover, State, Store,
+    StoreError, StoreErrorKind, Sweep,
 };
 use tempfile::TempDir;
 
@@ -233,6 +233,7 @@ mod damage {
             ("created_at", "created_at + 1"),
             ("expires_at", "0"),
             ("retention_ms", "retention_ms + 1"),
+            ("remember_ms", "remember_ms + 1"),
             ("tenant", "zeroblob(16)"),
             ("tenant_name", "NULL"),
             ("key", "'another'"),
@@ -461,5 +462,41 @@ mod expiry {
         run(&store, &ask("new-again")).await;
         assert_eq!(store.sweep(100).await.expect("the store works").removed, 1);
         assert_eq!(number(&sqlite(&folder), "SELECT count(*) FROM checkpoints"), 0);
+    }
+
+    #[tokio::test]
+    async fn a_tombstone_needs_no_answer_table_and_keeps_no_checkpoint() {
+        let folder = folder();
+        let clock = Arc::new(SettableClock::new());
+        let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
+        let file = sqlite(&folder);
+        let asks = [remembered("k"), Ask { remember: Duration::MAX, ..ask("for-ever") }];
+        for ask in &asks {
+            let lease = run(&store, ask).await;
+            let saved = store.checkpoint(&lease, &checkpoint("paid")).await;
+            assert_eq!(saved.ok(), Some(Fenced::Applied));
+            let recorded = store.complete(&lease, &answer("done")).await;
+            assert!(matches!(recorded, Ok(Recorded::Until(_))));
+        }
+        clock.pass(RETENTION + Duration::from_secs(15 * 60) + MARGIN);
+        // Not one record is looked at, and their table goes.
+        store.sweep(0).await.expect("the store works");
+        assert_eq!(number(&file, TABLES), 0);
+        for swept in [false, true] {
+            for ask in &asks {
+                let claimed = store.claim(&retry(ask)).await.expect("the store works");
+                assert_eq!(claimed, Claimed::Expired, "swept: {swept}");
+                let record = store.get(&ask.id).await.expect("the store works");
+                assert!(record.is_some_and(|record| record.state == State::Tombstone));
+            }
+            let count = store.count().await.expect("the store works");
+            assert_eq!(count, Count { tombstone: 2, ..Count::default() });
+            store.sweep(100).await.expect("the store works");
+        }
+        assert_eq!(number(&file, "SELECT count(*) FROM checkpoints"), 0);
+        assert_eq!(number(&file, "SELECT count(answer_row) FROM keys"), 0);
+        clock.pass(REMEMBER * 1000);
+        let count = store.count().await.expect("the store works");
+        assert_eq!(count, Count { tombstone: 1, ..Count::default() });
     }
 }

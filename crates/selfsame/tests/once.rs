@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use selfsame::stores::MemoryStore;
 use selfsame::{Idempotency, Key, OnConflict, Once, OnceError, Policy, Recover, Tenant};
+use selfsame_core::conformance::SettableClock;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -26,7 +27,11 @@ struct Office {
 
 impl Office {
     async fn open() -> Self {
-        let store = Arc::new(MemoryStore::new());
+        Self::on(MemoryStore::new()).await
+    }
+
+    async fn on(store: MemoryStore) -> Self {
+        let store = Arc::new(store);
         let idempotency = Idempotency::open(store).await.expect("a store in memory opens");
         Self { idempotency, sent: Arc::default() }
     }
@@ -60,6 +65,19 @@ async fn the_second_call_gets_the_first_result() {
     let other = office.send(office.call("order-2")).await.expect("sent");
     assert_eq!((&first, first.number, other.number), (&again, 1, 2));
     assert_eq!(office.sent(), 2);
+}
+
+#[tokio::test]
+async fn a_remembered_call_is_not_made_again_when_its_result_is_gone() {
+    let clock = Arc::new(SettableClock::new());
+    let office = Office::on(MemoryStore::with_clock(clock.clone())).await;
+    let day = Duration::from_secs(24 * 60 * 60);
+    let call = || office.call("k").policy(Policy::new().remember(day));
+    office.send(call()).await.expect("sent");
+    clock.pass(day);
+    assert!(matches!(office.send(call()).await, Err(OnceError::Expired)));
+    clock.pass(day);
+    assert_eq!(office.send(call()).await.expect("sent").number, 2);
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Who may run: exactly one of many.
 
 use super::Trial;
-use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, mismatch, retry};
+use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, mismatch, remembered, retry};
 use crate::{Ask, Claimed, Fence, Fenced, Recover, Release, State};
 
 const RIVALS: usize = 16;
@@ -19,12 +19,13 @@ pub async fn a_new_key_runs(trial: Trial) {
 
 /// What was asked is what is kept.
 pub async fn a_claim_is_kept_as_it_was_asked(trial: Trial) {
-    let ask = Ask { recover: Recover::Auto, ..ask("k") };
+    let ask = Ask { recover: Recover::Auto, ..remembered("k") };
     let before = trial.now().await;
     trial.run(&ask).await;
     let record = trial.record(&ask.id).await;
     assert_eq!((record.id, record.fingerprint), (ask.id, ask.fingerprint));
     assert_eq!((record.recover, record.retention), (ask.recover, ask.retention));
+    assert_eq!(record.remember, ask.remember);
     assert_eq!((record.attempt_id, record.label), (ask.attempt_id, ask.label));
     assert_eq!(record.expires_at, record.created_at + ask.retention);
     assert!(record.created_at >= before);

@@ -148,6 +148,18 @@ macro_rules! each_law {
                 a_late_sweep_brings_nothing_back_and_takes_nothing_new
                 a_sweep_beside_a_claim_takes_only_the_expired
             }
+            tombstone {
+                a_remembered_key_is_expired_after_its_retention
+                a_swept_key_is_expired_all_the_same
+                a_tombstone_is_found_without_its_answer
+                a_tombstone_ends_and_its_key_is_new
+                a_key_is_remembered_from_its_expiry
+                a_key_is_remembered_as_it_was_first_asked
+                a_key_that_was_completed_by_hand_is_remembered
+                only_a_completed_key_is_remembered
+                a_sweep_buries_first_and_removes_later
+                a_tombstone_takes_no_writes
+            }
             recover {
                 a_dead_claim_is_taken_over_after_its_lease
                 attempts_and_fences_grow_with_each_take_over
@@ -225,6 +237,7 @@ macro_rules! each_restart_law {
                 a_hold_outlives_a_restart
                 what_is_gone_stays_gone_over_a_restart
                 keys_expire_over_a_restart
+                a_tombstone_outlives_a_restart
                 facts_outlive_a_restart
             }
         }

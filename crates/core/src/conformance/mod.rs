@@ -45,6 +45,7 @@ pub mod replay;
 pub mod resolve;
 pub mod restart;
 pub mod sweep;
+pub mod tombstone;
 
 pub use clock::SettableClock;
 pub use trial::Trial;

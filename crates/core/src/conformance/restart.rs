@@ -1,7 +1,9 @@
 //! What a durable store still knows when its process comes back.
 
 use super::Trial;
-use super::samples::{LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, retry};
+use super::samples::{
+    LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, remembered, retry,
+};
 use crate::Fenced::{Applied, Lost};
 use crate::{Ask, Claimed, Fence, Recover, Release, Resolution, Resolved};
 
@@ -125,6 +127,22 @@ pub async fn keys_expire_over_a_restart(trial: Trial) {
     let trial = trial.restart().await;
     assert_eq!(trial.get(&first.id).await, None);
     assert_eq!(trial.run(&retry(&first)).await.lease.fence, Fence::FIRST);
+}
+
+/// Nor is a used key forgotten, before or after its answer is taken away.
+pub async fn a_tombstone_outlives_a_restart(trial: Trial) {
+    let first = remembered("k");
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.complete(&lease, &answer("old")).await, Applied);
+    trial.pass(RETENTION + MARGIN).await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Expired);
+    let before = trial.record(&first.id).await;
+    assert_eq!(trial.sweep_all(10).await.buried, 1);
+    let trial = trial.restart().await;
+    assert_eq!(trial.record(&first.id).await, before);
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Expired);
+    assert_eq!(trial.complete(&lease, &answer("late")).await, Lost);
 }
 
 /// What an installation agreed on, it still agrees on.

@@ -14,6 +14,8 @@ use crate::{
 pub const LEASE: Duration = Duration::from_secs(30);
 /// How long the laws' keys live.
 pub const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long completed keys are remembered, in the laws where they are.
+pub const REMEMBER: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// How long an outcome is kept at least.
 pub const HOUR: Duration = Duration::from_secs(60 * 60);
 /// How near to a boundary the laws look; a clock that goes by itself stays well within it.
@@ -34,6 +36,7 @@ pub fn ask_of(tenant: &Tenant, key: &str) -> Ask {
         attempt_id: AttemptId::random(),
         lease: LEASE,
         retention: RETENTION,
+        remember: Duration::ZERO,
         recover: Recover::Resume,
         label: Label {
             tenant: tenant.tag(&secret),
@@ -42,6 +45,11 @@ pub fn ask_of(tenant: &Tenant, key: &str) -> Ask {
             route: "POST /charges".into(),
         },
     }
+}
+
+/// A first ask for a `key` that is remembered after its retention.
+pub fn remembered(key: &str) -> Ask {
+    Ask { remember: REMEMBER, ..ask(key) }
 }
 
 /// The same request, sent once more: a wish of its own.

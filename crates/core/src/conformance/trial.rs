@@ -95,6 +95,7 @@ impl Trial {
         for _ in 0..100 {
             let swept = self.sweep(most).await;
             all.removed += swept.removed;
+            all.buried += swept.buried;
             all.held += swept.held;
             if swept.finished {
                 return Swept { finished: true, ..all };

@@ -75,12 +75,16 @@ fn a_live_lease_and_a_hold_do_not_expire() {
 }
 
 #[test]
-fn a_tombstone_says_expired_to_everyone() {
-    let first = ask("k");
-    let record = record(&first, State::Tombstone);
-    for ask in [&first, &retry(&first), &mismatch(&first)] {
-        assert_eq!(decided(&record, ask), Decision::Expired);
-        assert_eq!(claim(Some(&record), ask, NOW), (Claimed::Expired, None));
+fn a_tombstone_says_expired_to_everyone_whether_or_not_it_is_buried() {
+    let first = Ask { remember: HOUR, ..ask("k") };
+    for state in [State::Tombstone, completed()] {
+        let record = expired(record(&first, state));
+        for ask in [&first, &retry(&first), &mismatch(&first)] {
+            assert_eq!(decided(&record, ask), Decision::Expired);
+            assert_eq!(claim(Some(&record), ask, NOW), (Claimed::Expired, None));
+            let end = decide(Some(&record), ask, NOW + HOUR);
+            assert_eq!(end, Decision::Run(Start::First));
+        }
     }
 }
 

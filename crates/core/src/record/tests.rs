@@ -54,6 +54,65 @@ fn neither_a_live_lease_nor_a_hold_expires() {
     assert!(!Record { state: held(), ..resumable }.is_expired(long_after));
 }
 
+fn completed(remember: Duration) -> Record {
+    let (mut record, lease) = claimed(Recover::Resume);
+    record.remember = remember;
+    assert_eq!(record.checkpoint(&lease, checkpoint("paid")), Fenced::Applied);
+    assert_ne!(record.complete(&lease, answer("done"), NOW), Recorded::Lost);
+    record
+}
+
+#[test]
+fn a_completed_record_is_a_tombstone_from_its_expiry_until_it_is_forgotten() {
+    let (record, end) = (completed(HOUR), NOW + RETENTION);
+    assert!(!record.is_tombstone(before(end)) && record.due(before(end)).is_none());
+    for moment in [end, before(end + HOUR)] {
+        assert!(record.is_tombstone(moment) && !record.is_expired(moment));
+        assert_eq!(record.due(moment), Some(Due::Burial));
+    }
+    assert!(!record.is_tombstone(end + HOUR) && record.is_expired(end + HOUR));
+    assert_eq!(record.due(end + HOUR), Some(Due::Removal));
+}
+
+#[test]
+fn a_tombstone_is_seen_without_what_it_was() {
+    let (record, end) = (completed(HOUR), NOW + RETENTION);
+    assert_eq!(record.clone().seen_at(before(end)), Some(record.clone()));
+    let tombstone = Record { state: State::Tombstone, checkpoint: None, ..record.clone() };
+    assert_eq!(record.clone().seen_at(end), Some(tombstone.clone()));
+    assert_eq!(tombstone.due(end), None, "buried once");
+    for record in [record, tombstone] {
+        assert_eq!(record.seen_at(end + HOUR), None);
+    }
+}
+
+#[test]
+fn what_is_not_remembered_is_never_a_tombstone() {
+    let (record, end) = (completed(Duration::ZERO), NOW + RETENTION);
+    assert!(!record.is_tombstone(end) && record.is_expired(end));
+    assert_eq!(record.due(end), Some(Due::Removal));
+}
+
+#[test]
+fn what_is_remembered_for_ever_is_never_new() {
+    let record = completed(Duration::MAX);
+    assert!(record.is_tombstone(NOW + RETENTION * 1000));
+}
+
+#[test]
+fn only_completed_records_are_remembered() {
+    let (record, _) = claimed(Recover::Resume);
+    let record = Record { remember: HOUR, ..record };
+    let end = NOW + RETENTION;
+    for state in [record.state.clone(), State::Failed] {
+        let record = Record { state, ..record.clone() };
+        assert!(record.is_expired(end) && !record.is_tombstone(end));
+        assert_eq!(record.due(end), Some(Due::Removal));
+    }
+    let held = Record { state: held(), ..record };
+    assert!(!held.is_tombstone(end) && held.due(end).is_none());
+}
+
 #[test]
 fn an_outcome_prolongs_a_record_and_never_shortens_it() {
     let late = before(NOW + RETENTION);
@@ -97,6 +156,16 @@ fn each_release_leads_where_recover_says() {
             assert_eq!(record, expected, "{release:?} under {recover:?}");
         }
     }
+}
+
+#[test]
+fn completing_again_what_became_a_tombstone_is_too_late() {
+    let record = completed(HOUR);
+    let Record { id, fence, attempt_id, .. } = record;
+    let lease = Lease { id, fence, attempt_id, length: LEASE };
+    let mut after = record.clone();
+    let recorded = after.complete(&lease, answer("late"), NOW + RETENTION);
+    assert_eq!((recorded, after), (Recorded::Lost, record));
 }
 
 #[test]

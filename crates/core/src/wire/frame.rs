@@ -45,6 +45,7 @@ pub(super) mod tag {
     pub const TRAILER: u8 = 23;
     pub const LEASE: u8 = 24;
     pub const BIRTH: u8 = 25;
+    pub const REMEMBER: u8 = 26;
 }
 
 /// A frame that is being written.

@@ -87,6 +87,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
     let created_at = fields.timestamp(tag::CREATED_AT)?;
     let expires_at = fields.timestamp(tag::EXPIRES_AT)?;
     let retention = Duration::from_millis(fields.u64(tag::RETENTION)?);
+    let remember = Duration::from_millis(fields.u64(tag::REMEMBER)?);
     let label = Label {
         tenant: TenantTag::from_bytes(fields.array(tag::TENANT)?),
         tenant_name: fields.optional_text(tag::TENANT_NAME)?.map(Into::into),
@@ -117,6 +118,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
         created_at,
         expires_at,
         retention,
+        remember,
         label,
     })
 }
@@ -237,6 +239,7 @@ fn head(record: &Record) -> Writer {
     writer.field(tag::CREATED_AT, &record.created_at.as_millis().to_be_bytes());
     writer.field(tag::EXPIRES_AT, &record.expires_at.as_millis().to_be_bytes());
     writer.field(tag::RETENTION, &millis(record.retention).to_be_bytes());
+    writer.field(tag::REMEMBER, &millis(record.remember).to_be_bytes());
     writer.field(tag::TENANT, label.tenant.as_bytes());
     if let Some(name) = &label.tenant_name {
         writer.field(tag::TENANT_NAME, name.as_bytes());

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use selfsame_core::conformance::{Bench, SettableClock};
 use selfsame_core::{
-    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find,
-    FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State,
-    Store, StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced,
+    Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved,
+    State, Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 /// What is wrong with a store.
@@ -30,6 +30,11 @@ pub(crate) enum Flaw {
     KeepsTheLastAnswer,
     PromisesTheRetentionAnew,
     TakesEachClaimForABirth,
+    ForgetsWithTheRetention,
+    BuriesOnlyBySweeping,
+    ShowsTheAnswersOfTombstones,
+    BuriesForEver,
+    RemembersWhatWasNotDone,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -103,9 +108,47 @@ impl Flawed {
             (Some(found), Some(Flaw::TakesEveryoneForARival)) => {
                 found.attempt_id = AttemptId::random();
             }
+            (_, Some(Flaw::ForgetsWithTheRetention)) => ask.remember = Duration::ZERO,
+            (Some(found), Some(Flaw::BuriesOnlyBySweeping))
+                if matches!(found.state, State::Completed { .. }) =>
+            {
+                found.remember = Duration::ZERO;
+            }
+            (Some(found), Some(Flaw::BuriesForEver)) if found.state == State::Tombstone => {
+                found.expires_at = now;
+            }
+            (Some(found), Some(Flaw::RemembersWhatWasNotDone))
+                if found.state == State::Failed && found.is_expired(now) =>
+            {
+                found.state = State::Tombstone;
+            }
             _ => {}
         }
         (found, ask)
+    }
+
+    /// What the flaw makes of what they came to.
+    fn twist(&self, claimed: &mut Claimed, ask: &Ask, now: Timestamp) {
+        match (claimed, self.flaw) {
+            (Claimed::Run(grant), Some(Flaw::PromisesTheRetentionAnew)) => {
+                grant.expires_at = now + ask.retention;
+            }
+            (Claimed::Replay(replay), Some(Flaw::PromisesTheRetentionAnew)) => {
+                replay.expires_at = now + ask.retention;
+            }
+            (Claimed::Run(grant), Some(Flaw::TakesEachClaimForABirth)) => {
+                grant.birth = Birth::by(ask.attempt_id);
+            }
+            _ => {}
+        }
+    }
+
+    /// The record as a reader sees it.
+    fn seen(&self, record: &Record, now: Timestamp) -> Option<Record> {
+        match self.has(Flaw::ShowsTheAnswersOfTombstones) {
+            true => Some(record.clone()).filter(|record| !record.is_expired(now)),
+            false => record.clone().seen_at(now),
+        }
     }
 
     fn change(&self, lease: &Lease, change: impl FnOnce(&mut Record, &Lease) -> Fenced) -> Fenced {
@@ -147,17 +190,7 @@ impl Store for Flawed {
         if self.has(Flaw::LocksToReplay) && matches!(claimed, Claimed::Replay(_)) {
             next = found.map(|found| found.claimed_again(&ask, now));
         }
-        if self.has(Flaw::PromisesTheRetentionAnew) {
-            match &mut claimed {
-                Claimed::Run(grant) => grant.expires_at = now + ask.retention,
-                Claimed::Replay(replay) => replay.expires_at = now + ask.retention,
-                _ => {}
-            }
-        }
-        if let (true, Claimed::Run(grant)) = (self.has(Flaw::TakesEachClaimForABirth), &mut claimed)
-        {
-            grant.birth = Birth::by(ask.attempt_id);
-        }
+        self.twist(&mut claimed, &ask, now);
         data.records.extend(next.map(|next| (ask.id, next)));
         Ok(claimed)
     }
@@ -200,7 +233,7 @@ impl Store for Flawed {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let now = self.clock.now();
-        Ok(self.lock().records.get(id).filter(|record| !record.is_expired(now)).cloned())
+        Ok(self.lock().records.get(id).and_then(|record| self.seen(record, now)))
     }
 }
 
@@ -218,12 +251,20 @@ impl Sweep for Flawed {
         for id in ids {
             let record = data.records.get_mut(&id).expect("it was there under this lock");
             let is_old = self.has(Flaw::SweepsByAgeAlone) && now >= record.expires_at;
-            if is_old || record.is_expired(now) {
-                data.records.remove(&id);
-                swept.removed += 1;
-            } else if matches!(record.state, State::Claimed { .. }) && record.is_held(now) {
-                record.settle(now);
-                swept.held += 1;
+            match record.due(now) {
+                due if is_old || due == Some(Due::Removal) => {
+                    data.records.remove(&id);
+                    swept.removed += 1;
+                }
+                Some(Due::Burial) => {
+                    record.bury(now);
+                    swept.buried += 1;
+                }
+                Some(Due::Hold) => {
+                    record.settle(now);
+                    swept.held += 1;
+                }
+                _ => {}
             }
         }
         Ok(swept)
@@ -234,14 +275,14 @@ impl Sweep for Flawed {
 impl Inspect for Flawed {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
         let now = self.clock.now();
-        let is_match = |record: &&Record| match find {
+        let is_match = |record: &Record| match find {
             Find::Key(key) => record.label.key.as_str() == key,
             Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
             Find::Held => record.is_held(now),
         };
         let data = self.lock();
-        let unexpired = data.records.values().filter(|record| !record.is_expired(now));
-        Ok(unexpired.filter(is_match).take(most).cloned().collect())
+        let seen = data.records.values().filter_map(|record| self.seen(record, now));
+        Ok(seen.filter(is_match).take(most).collect())
     }
 
     async fn resolve(
@@ -263,6 +304,7 @@ impl Inspect for Flawed {
         let mut count = Count::default();
         for record in self.lock().records.values().filter(|record| !record.is_expired(now)) {
             *match record.state {
+                _ if record.is_tombstone(now) => &mut count.tombstone,
                 State::Claimed { .. } => &mut count.claimed,
                 State::Completed { .. } => &mut count.completed,
                 State::Failed => &mut count.failed,

@@ -109,7 +109,11 @@ async fn a_store_that_expires_only_by_sweeping_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_sweeps_by_age_alone_is_rejected() {
-    let laws = ["a_sweep_leaves_the_held_alone_for_ever", "a_renewed_lease_outlasts_the_retention"];
+    let laws = [
+        "a_sweep_leaves_the_held_alone_for_ever",
+        "a_renewed_lease_outlasts_the_retention",
+        "a_swept_key_is_expired_all_the_same",
+    ];
     expect_caught(Flaw::SweepsByAgeAlone, &laws).await;
 }
 
@@ -121,7 +125,7 @@ async fn a_store_that_does_not_know_its_own_claimant_is_rejected() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_keeps_the_last_answer_is_rejected() {
-    let laws = ["completing_twice_keeps_the_first_answer"];
+    let laws = ["completing_twice_keeps_the_first_answer", "a_tombstone_takes_no_writes"];
     expect_caught(Flaw::KeepsTheLastAnswer, &laws).await;
 }
 
@@ -135,4 +139,43 @@ async fn a_store_that_promises_the_retention_with_each_use_is_rejected() {
 async fn a_store_that_takes_each_claim_for_a_birth_is_rejected() {
     let laws = ["a_key_keeps_its_birth_through_all_its_claims", "a_birth_outlives_a_restart"];
     expect_caught(Flaw::TakesEachClaimForABirth, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_forgets_a_key_with_its_retention_is_rejected() {
+    let laws = [
+        "a_claim_is_kept_as_it_was_asked",
+        "a_remembered_key_is_expired_after_its_retention",
+        "a_key_that_was_completed_by_hand_is_remembered",
+        "a_key_is_remembered_from_its_expiry",
+        "a_tombstone_outlives_a_restart",
+    ];
+    expect_caught(Flaw::ForgetsWithTheRetention, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_buries_only_by_sweeping_is_rejected() {
+    let laws = [
+        "a_remembered_key_is_expired_after_its_retention",
+        "a_key_is_remembered_as_it_was_first_asked",
+    ];
+    expect_caught(Flaw::BuriesOnlyBySweeping, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_shows_the_answers_of_tombstones_is_rejected() {
+    let laws = ["a_tombstone_is_found_without_its_answer"];
+    expect_caught(Flaw::ShowsTheAnswersOfTombstones, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_whose_tombstones_never_end_is_rejected() {
+    let laws = ["a_tombstone_ends_and_its_key_is_new"];
+    expect_caught(Flaw::BuriesForEver, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_remembers_what_was_not_done_is_rejected() {
+    let laws = ["only_a_completed_key_is_remembered"];
+    expect_caught(Flaw::RemembersWhatWasNotDone, &laws).await;
 }

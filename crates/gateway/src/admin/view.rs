@@ -18,8 +18,10 @@ pub(crate) struct RecordView {
     pub(crate) fence: u64,
     pub(crate) recovery_point: Option<String>,
     pub(crate) created_at: String,
-    /// When the key is new again; none while it is held.
+    /// When the key expires; none while it is held.
     pub(crate) expires_at: Option<String>,
+    /// Until when the key is refused as used, where it is remembered past its expiry.
+    pub(crate) remembered_until: Option<String>,
     /// Until when the claim lives, since when it is held, or when it was completed.
     pub(crate) state_at: Option<String>,
     pub(crate) answer_status: Option<u16>,
@@ -32,6 +34,7 @@ pub(crate) struct RecordView {
 impl RecordView {
     pub(crate) fn of(record: &Record, now: Timestamp) -> Self {
         let held = record.is_held(now);
+        let remembered = record.known_until() > record.expires_at;
         let answer = match &record.state {
             State::Completed { answer, .. } => Some(answer),
             _ => None,
@@ -61,6 +64,7 @@ impl RecordView {
             recovery_point: record.checkpoint.as_ref().map(|at| at.recovery_point.clone()),
             created_at: date(record.created_at),
             expires_at: (!held).then(|| date(record.expires_at)),
+            remembered_until: remembered.then(|| date(record.known_until())),
             state_at: state_at.map(date),
             answer_status: answer.map(|answer| answer.status.as_u16()),
             answer_bytes: answer.and_then(|answer| match &answer.body {
@@ -97,7 +101,9 @@ fn advice(record: &Record, now: Timestamp) -> &'static str {
         State::Claimed { .. } => "Nothing: the next retry goes on from where it stopped.",
         State::Completed { .. } => "Nothing: retries get the recorded answer.",
         State::Failed | State::Held { .. } => "Nothing: the next retry runs.",
-        State::Tombstone => "Nothing: the key was used, and its answer is gone.",
+        State::Tombstone => {
+            "Nothing: the work was done, its answer is no longer kept, and retries get 410 key-expired."
+        }
     }
 }
 

@@ -130,7 +130,7 @@ fn card(record: &RecordView) -> String {
         ("state", state),
         ("attempt", format!("{} (fence {})", record.attempt, record.fence)),
         ("created", record.created_at.clone()),
-        ("expires", record.expires_at.clone().unwrap_or_else(|| "not while held".into())),
+        ("expires", expiry(record)),
     ];
     if let Some(point) = &record.recovery_point {
         facts.push(("reached", point.clone()));
@@ -142,6 +142,14 @@ fn card(record: &RecordView) -> String {
     }
     facts.push(("to do", record.advice.clone()));
     facts.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect()
+}
+
+fn expiry(record: &RecordView) -> String {
+    match (&record.expires_at, &record.remembered_until) {
+        (Some(expires), Some(until)) => format!("{expires}, remembered until {until}"),
+        (Some(expires), None) => expires.clone(),
+        (None, _) => "not while held".into(),
+    }
 }
 
 fn header(line: &str) -> Result<(String, String)> {

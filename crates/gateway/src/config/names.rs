@@ -44,6 +44,7 @@ const PER_ROUTE: &[&str] = &[
     "on_conflict",
     "wait_max",
     "retention",
+    "remember",
     "allow_short_retention",
     "lease",
     "response_timeout",
@@ -62,7 +63,6 @@ const PER_ROUTE: &[&str] = &[
 
 /// Names of the contract that are still to come.
 const LATER: &[&str] = &[
-    "remember",
     "format",
     "min_length",
     "probe",

@@ -12,7 +12,7 @@ use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
-use super::values::{DURATION, LEASE, SIZE, SWITCH, written};
+use super::values::{DURATION, LEASE, REMEMBER, SIZE, SWITCH, written};
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, MODE, ON_CONFLICT, ON_STORE_ERROR, ORIGIN,
     POINTER, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS,
@@ -57,6 +57,8 @@ pub struct RouteSettings {
     pub wait_max: Duration,
     /// `retention`: how long a key lives from its first use.
     pub retention: Duration,
+    /// `remember`: how long after that a completed key is refused as used; zero where it is off.
+    pub remember: Duration,
     /// `lease`: how long a claim lives without renewal.
     pub lease: Duration,
     /// `response_timeout`: how long a client waits; the work goes on.
@@ -117,6 +119,7 @@ impl Default for RouteSettings {
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
+            remember: Duration::ZERO,
             lease: Duration::from_secs(30),
             response_timeout: Duration::from_secs(60),
             run_timeout: Duration::from_secs(15 * 60),
@@ -168,6 +171,7 @@ impl Draft {
         section.set("on_conflict", &ON_CONFLICT, &mut to.on_conflict);
         section.set("wait_max", &DURATION, &mut to.wait_max);
         section.set("retention", &DURATION, &mut to.retention);
+        section.set("remember", &REMEMBER, &mut to.remember);
         section.set("allow_short_retention", &SWITCH, &mut draft.allow_short_retention);
         section.set("lease", &LEASE, &mut to.lease);
         section.set("response_timeout", &DURATION, &mut to.response_timeout);

@@ -85,6 +85,15 @@ pub(super) const LEASE: Kind<Duration> = Kind {
     },
 };
 
+/// Zero where it is off.
+pub(super) const REMEMBER: Kind<Duration> = Kind {
+    expected: r#"a duration like "12h" or "30d", or "off""#,
+    read: |value| match text(value)? {
+        "off" => Ok(Duration::ZERO),
+        _ => duration(value),
+    },
+};
+
 pub(super) const SIZE: Kind<usize> =
     Kind { expected: r#"a size like "1MiB", "512KiB", "10MB" or 65536 (bytes)"#, read: size };
 
@@ -202,6 +211,15 @@ mod tests {
         }
         assert_eq!(take(&LEASE, "'999ms'"), Err("must be at least 1s".to_owned()));
         assert_eq!(take(&LEASE, "'1s'"), Ok(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn remembering_is_a_duration_or_off() {
+        assert_eq!(take(&REMEMBER, "'off'"), Ok(Duration::ZERO));
+        assert_eq!(take(&REMEMBER, "'1d'"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(take(&REMEMBER, "'0s'"), Err("must be longer than zero".to_owned()));
+        let expected = format!("expected {}, found false", REMEMBER.expected);
+        assert_eq!(take(&REMEMBER, "false"), Err(expected));
     }
 
     #[test]

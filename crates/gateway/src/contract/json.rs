@@ -83,6 +83,7 @@ struct Rules<'a> {
     tenant: TenantView<'a>,
     scope: &'static str,
     retention_ms: u64,
+    remember_ms: u64,
     compared_by: &'static str,
     ignored_members: Vec<&'a str>,
     compared_headers: Vec<String>,
@@ -151,6 +152,7 @@ impl<'a> Rules<'a> {
             on_conflict,
             wait_max,
             retention,
+            remember,
             lease: _,
             response_timeout,
             run_timeout: _,
@@ -186,6 +188,7 @@ impl<'a> Rules<'a> {
                 ScopeKind::Endpoint => "endpoint",
             },
             retention_ms: millis(*retention),
+            remember_ms: millis(*remember),
             compared_by: match fingerprint {
                 FingerprintForm::Canonical => "meaning",
                 FingerprintForm::Raw => "bytes",

@@ -73,8 +73,7 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         Problem::OutcomeUnknown => {
             keyed && (!resumes || settings.server_errors == ServerErrors::Hold)
         }
-        // No key is remembered beyond its retention.
-        Problem::KeyExpired => false,
+        Problem::KeyExpired => keyed && !settings.remember.is_zero(),
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
         Problem::UpstreamUnreachable | Problem::UpstreamFailed { held: true } => true,

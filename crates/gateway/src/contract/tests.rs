@@ -27,6 +27,7 @@ token_file = "/token-secret"
 match = "POST /v1/charges/{id}"
 key = "required"
 retention = "7d"
+remember = "30d"
 on_conflict = "wait"
 wait_max = "30s"
 [[route]]
@@ -112,10 +113,27 @@ fn statuses_and_advice_are_those_of_the_answers() {
     assert_eq!(problem("in-progress")["retry_after"], true);
     assert_eq!(problem("outcome-unknown")["retryable"], false);
     assert_eq!(problem("upstream-failed")["retryable"], Value::Null);
-    assert_eq!(problem("key-expired")["used"], false);
+    assert_eq!(problem("key-expired")["used"], true);
     let html = render(RICH, Form::Html);
     assert!(html.contains("<span>422 or 400</span>"), "both profiles are in use");
     assert!(render(PLAIN, Form::Html).contains("<span>422</span>"));
+}
+
+#[test]
+fn what_comes_after_a_keys_time_is_told_as_it_is() {
+    let remembered = format!("{PLAIN}\n[idempotency]\nremember = '30d'");
+    for (toml, said, unsaid) in [
+        (PLAIN, "After that it is new again", "after that it is refused"),
+        (&remembered, "For 30 days after that it is refused", "After that it is new"),
+    ] {
+        let markdown = render(toml, Form::Markdown);
+        let unbroken = markdown.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(unbroken.contains(said) && !unbroken.contains(unsaid), "{markdown}");
+        let json = json(toml, Form::Json);
+        let mut problems = json["problems"].as_array().expect("a list").iter();
+        let expired = problems.find(|entry| entry["slug"] == "key-expired").expect("listed");
+        assert_eq!(expired["used"], toml != PLAIN);
+    }
 }
 
 #[test]
@@ -193,8 +211,8 @@ fn a_route_tells_what_differs_from_the_defaults() {
     };
     assert_eq!(
         row("/v1/charges/{id}"),
-        "| POST `/v1/charges/{id}` | required | keys last 7 days<br>a retry waits for a running \
-         attempt<br>waits up to 30 seconds |"
+        "| POST `/v1/charges/{id}` | required | keys last 7 days, and are refused for 30 days more<br>a \
+         retry waits for a running attempt<br>waits up to 30 seconds |"
     );
     let put = row("/v1/charges/{charge}");
     for said in ["PUT, DELETE", "`X-Token` or `Idempotency-Key`", "quoted", "`sid`", "`X-Shop`"] {

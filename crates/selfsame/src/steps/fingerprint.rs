@@ -61,6 +61,7 @@ pub(crate) fn ask(identity: Identity, fingerprint: Fingerprint, policy: &Policy)
         attempt_id: AttemptId::random(),
         lease: policy.lease,
         retention: policy.retention,
+        remember: policy.remember,
         recover: policy.recover,
         label: identity.label,
     }

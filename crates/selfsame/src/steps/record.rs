@@ -213,7 +213,8 @@ pub(crate) async fn stored_answer(
     match record.state {
         State::Completed { answer, .. } => Ok(Replay { answer, expires_at }),
         State::Claimed { .. } => Err(Refusal::Busy),
-        _ => Err(Refusal::Held),
+        State::Tombstone => Err(Refusal::Expired),
+        State::Failed | State::Held { .. } => Err(Refusal::Held),
     }
 }
 

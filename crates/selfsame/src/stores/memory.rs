@@ -11,9 +11,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Clock, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError, Sweep,
-    Swept, Timestamp,
+    Answer, Ask, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced, Find, Inspect,
+    Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError,
+    Sweep, Swept, Timestamp,
 };
 
 use super::SystemClock;
@@ -98,12 +98,17 @@ impl MemoryStore {
         for (id, record) in shard.range_mut((behind, Bound::Unbounded)).take(most) {
             looked += 1;
             cursor.after = Some(*id);
-            let was_claimed = matches!(record.state, State::Claimed { .. });
-            if record.is_expired(now) {
-                expired.push(*id);
-            } else if was_claimed && record.is_held(now) {
-                record.settle(now);
-                swept.held += 1;
+            match record.due(now) {
+                Some(Due::Removal) => expired.push(*id),
+                Some(Due::Burial) => {
+                    record.bury(now);
+                    swept.buried += 1;
+                }
+                Some(Due::Hold) => {
+                    record.settle(now);
+                    swept.held += 1;
+                }
+                None => {}
             }
         }
         for id in &expired {
@@ -159,7 +164,7 @@ impl Store for MemoryStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let (shard, now) = self.lock(id);
-        Ok(shard.get(id).filter(|record| !record.is_expired(now)).cloned())
+        Ok(shard.get(id).cloned().and_then(|record| record.seen_at(now)))
     }
 }
 
@@ -194,7 +199,7 @@ impl Inspect for MemoryStore {
                 Find::Held => record.is_held(now),
             };
             if is_match && found.len() < most {
-                found.push(record.clone());
+                found.extend(record.clone().seen_at(now));
             }
             found.len() < most
         });
@@ -216,8 +221,9 @@ impl Inspect for MemoryStore {
 
     async fn count(&self) -> Result<Count, StoreError> {
         let mut count = Count::default();
-        self.look(|record, _| {
+        self.look(|record, now| {
             *match record.state {
+                _ if record.is_tombstone(now) => &mut count.tombstone,
                 State::Claimed { .. } => &mut count.claimed,
                 State::Completed { .. } => &mut count.completed,
                 State::Failed => &mut count.failed,

@@ -1,15 +1,15 @@
-//! `Idempotency-Expires`: until when an answer can be had.
+//! Until when an answer can be had, which `Idempotency-Expires` says; and what comes after.
 
 use std::convert::Infallible;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, Response};
-use selfsame::{IdempotencyService, Policy, Recover, ServerErrors};
+use selfsame::{IdempotencyService, Policy, Recover, Served, ServerErrors};
 use selfsame_core::Timestamp;
 use tower::ServiceExt;
 
 use crate::faulty::{Fault, faulty_rig};
-use crate::support::{Body, Inner, Rig, answer, post};
+use crate::support::{Body, Inner, Rig, Runs, answer, post, send};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -118,6 +118,27 @@ async fn switched_off_the_handlers_own_is_a_header_like_any_other() {
     for _ in 0..2 {
         assert_eq!(headers(&service, "k").await["idempotency-expires"], "tomorrow");
     }
+}
+
+#[tokio::test]
+async fn a_remembered_key_is_refused_after_its_expiry_and_not_run() {
+    let (rig, runs) = (Rig::new(), Runs::default());
+    let counted = runs.clone();
+    let service = rig.service(Policy::new().remember(DAY * 30), move |_| {
+        counted.begin();
+        async { Ok::<_, Infallible>(answer(201, "charged")) }
+    });
+    send(&service, post("k")).await;
+    rig.clock.pass(DAY);
+    for _ in 0..2 {
+        let refused = send(&service, post("k")).await;
+        assert_eq!((refused.status, refused.served), (410, Served::Expired));
+        rig.store.sweep(10_000).await.expect("the store works");
+    }
+    assert_eq!(expiry(&headers(&service, "k").await), None);
+    assert_eq!(runs.count(), 1);
+    rig.clock.pass(DAY * 30);
+    assert_eq!(send(&service, post("k")).await.served, Served::Executed);
 }
 
 /// An answer of a handler that speaks of keys itself.

@@ -94,6 +94,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.on_conflict, OnConflict::Reject);
     assert_eq!(settings.wait_max, Duration::from_secs(10));
     assert_eq!(settings.retention, Duration::from_secs(24 * 60 * 60));
+    assert_eq!(settings.remember, Duration::ZERO);
     assert_eq!(settings.lease, Duration::from_secs(30));
     assert_eq!(settings.response_timeout, Duration::from_secs(60));
     assert_eq!(settings.run_timeout, Duration::from_secs(15 * 60));
@@ -156,6 +157,7 @@ fn every_setting_can_be_written() {
         on_conflict = "wait"
         wait_max = "4s"
         retention = "1m"
+        remember = "2d"
         allow_short_retention = true
         lease = "1s"
         response_timeout = "2s"
@@ -191,6 +193,7 @@ fn every_setting_can_be_written() {
         on_conflict: OnConflict::Wait,
         wait_max: seconds(4),
         retention: seconds(60),
+        remember: seconds(2 * 24 * 60 * 60),
         lease: seconds(1),
         response_timeout: seconds(2),
         run_timeout: seconds(3),

@@ -93,15 +93,30 @@ pub(super) fn scope_brief(settings: &RouteSettings) -> Line {
 
 pub(super) fn retention(settings: &RouteSettings) -> Line {
     let least = settings.retention.min(Duration::from_secs(60 * 60));
-    line(
-        "{} from its first use, and at least {} after its answer. After that it is new again, and \
-         a request with it would be carried out.",
-        [text(words::duration(settings.retention)), text(words::duration(least))],
-    )
+    let [lasts, least] = [settings.retention, least].map(|time| text(words::duration(time)));
+    match settings.remember.is_zero() {
+        true => line(
+            "{} from its first use, and at least {} after its answer. After that it is new again, \
+             and a request with it would be carried out.",
+            [lasts, least],
+        ),
+        false => line(
+            "{} from its first use, and at least {} after its answer. For {} after that it is \
+             refused ([key-expired]) if its request was carried out. Then it is new again.",
+            [lasts, least, text(words::duration(settings.remember))],
+        ),
+    }
 }
 
 pub(super) fn retention_brief(settings: &RouteSettings) -> Line {
-    line("keys last {}", [text(words::duration(settings.retention))])
+    let lasts = text(words::duration(settings.retention));
+    match settings.remember.is_zero() {
+        true => line("keys last {}", [lasts]),
+        false => {
+            let remembered = text(words::duration(settings.remember));
+            line("keys last {}, and are refused for {} more", [lasts, remembered])
+        }
+    }
 }
 
 pub(super) fn compared(settings: &RouteSettings) -> Line {

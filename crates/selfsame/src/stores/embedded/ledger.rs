@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 use selfsame_core::{
-    Ask, Checkpoint, Claimed, Clock, Fence, Fenced, Lease, Record, RecordId, Recorded, Release,
-    Resolution, Resolved, State, Swept, Timestamp, wire,
+    Ask, Checkpoint, Claimed, Clock, Due, Fence, Fenced, Lease, Record, RecordId, Recorded,
+    Release, Resolution, Resolved, State, Swept, Timestamp, wire,
 };
 
 use super::expiry::Buckets;
@@ -141,8 +141,8 @@ impl Ledger {
         Ok(resolved)
     }
 
-    /// Takes away which of `ids` expired, holds which died, and drops a table whose time is
-    /// over. Whoever found them read beside the writer, so each is looked at again.
+    /// Does what is due to `ids`, and drops a table whose time is over. Whoever found them read
+    /// beside the writer, so each is looked at again.
     pub(super) fn sweep(&mut self, ids: &[RecordId]) -> Result<Swept, Trouble> {
         let mut swept = Swept::default();
         for id in ids {
@@ -151,13 +151,21 @@ impl Ledger {
                 Ok(None) | Err(Trouble::Damaged(_)) => continue,
                 Err(trouble) => return Err(trouble),
             };
-            if record.is_expired(self.now) {
-                rows::delete(&self.conn, &record)?;
-                swept.removed += 1;
-            } else if is_newly_held(&record, self.now) {
-                record.settle(self.now);
-                self.save(&record, None)?;
-                swept.held += 1;
+            match record.due(self.now) {
+                Some(Due::Removal) => {
+                    rows::delete(&self.conn, &record)?;
+                    swept.removed += 1;
+                }
+                Some(Due::Burial) => {
+                    self.bury(record)?;
+                    swept.buried += 1;
+                }
+                Some(Due::Hold) => {
+                    record.settle(self.now);
+                    self.save(&record, None)?;
+                    swept.held += 1;
+                }
+                None => {}
             }
         }
         self.buckets.drop_one(&self.conn, self.now)?;
@@ -179,6 +187,16 @@ impl Ledger {
         Ok(())
     }
 
+    /// Keeps nothing of the record but its row, which no longer leads to an answer: that leaves
+    /// with its table.
+    fn bury(&mut self, mut record: Record) -> rusqlite::Result<()> {
+        if record.checkpoint.is_some() {
+            rows::delete_checkpoint(&self.conn, &record.id)?;
+        }
+        record.bury(self.now);
+        self.save(&record, None)
+    }
+
     fn find(&self, id: &RecordId) -> Result<Option<Row>, Trouble> {
         rows::find(&self.conn, id, self.boot)
     }
@@ -192,13 +210,4 @@ impl Ledger {
         };
         rows::save(&self.conn, record, answer, self.boot)
     }
-}
-
-/// Whether a sweep has something to do with the record.
-pub(super) fn is_due(record: &Record, now: Timestamp) -> bool {
-    record.is_expired(now) || is_newly_held(record, now)
-}
-
-fn is_newly_held(record: &Record, now: Timestamp) -> bool {
-    matches!(record.state, State::Claimed { .. }) && record.is_held(now)
 }

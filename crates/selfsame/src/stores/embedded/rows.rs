@@ -19,7 +19,7 @@ macro_rules! select_keys {
     ($which:literal) => {
         concat!(
             "SELECT id, fingerprint, state, state_at, fence, attempt, attempt_id, birth, recover, \
-             created_at, expires_at, retention_ms, tenant, tenant_name, key, route, \
+             created_at, expires_at, retention_ms, remember_ms, tenant, tenant_name, key, route, \
              recovery_point, boot, answer_bucket, answer_row, sum FROM keys ",
             $which
         )
@@ -46,10 +46,11 @@ pub(super) fn stand_in() -> Answer {
 }
 
 impl Row {
-    /// The record with its answer. One that expired keeps the stand-in: its answer may be gone
-    /// already, and nobody may see it.
+    /// The record with its answer, or as a tombstone without. One that expired keeps the
+    /// stand-in: its answer may be gone already, and nobody may see it.
     pub(super) fn whole(self, conn: &Connection, now: Timestamp) -> Result<Record, Trouble> {
         let Self { mut record, answer: place, .. } = self;
+        record.bury(now);
         if record.is_expired(now) {
             return Ok(record);
         }
@@ -121,7 +122,7 @@ pub(super) fn save(
     let label = &record.label;
     let mut statement = conn.prepare_cached(
         "REPLACE INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
-         ?15, ?16, ?17, ?18, ?19, ?20, ?21)",
+         ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
     )?;
     statement.execute(params![
         record.id.as_bytes(),
@@ -136,6 +137,7 @@ pub(super) fn save(
         time(record.created_at),
         time(record.expires_at),
         time(Timestamp::default() + record.retention),
+        time(Timestamp::default() + record.remember),
         label.tenant.as_bytes(),
         label.tenant_name,
         label.key.as_str(),
@@ -210,6 +212,7 @@ fn parse(row: &rusqlite::Row<'_>) -> Result<(Row, Option<String>, u64), Cause> {
         created_at: Timestamp::from_millis(columns.number()?),
         expires_at: Timestamp::from_millis(columns.number()?),
         retention: Duration::from_millis(columns.number()?),
+        remember: Duration::from_millis(columns.number()?),
         label: Label {
             tenant: TenantTag::from_bytes(columns.take()?),
             tenant_name: columns.take()?,

@@ -15,6 +15,7 @@ CREATE TABLE keys (
   created_at     INTEGER NOT NULL,
   expires_at     INTEGER NOT NULL,
   retention_ms   INTEGER NOT NULL,
+  remember_ms    INTEGER NOT NULL,     -- how long a completed key is known after it expired
   tenant         BLOB    NOT NULL,     -- keyed hash
   tenant_name    TEXT,
   key            TEXT    NOT NULL,

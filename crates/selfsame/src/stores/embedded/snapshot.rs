@@ -7,7 +7,6 @@ use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, Timestam
 
 use super::Leases;
 use super::facts::{Boot, fact};
-use super::ledger::is_due;
 use super::rows::{self, Row, select_keys, time};
 use super::trouble::Trouble;
 
@@ -21,7 +20,7 @@ pub(super) struct Snapshot {
 
 /// A stretch of the store in the order of ids, as a sweep sees it.
 pub(super) struct Stretch {
-    /// Records that expired or died.
+    /// Records with which there is something to do.
     pub(super) due: Vec<RecordId>,
     /// The id it ends with, unless the store ends there.
     pub(super) last: Option<Vec<u8>>,
@@ -125,7 +124,9 @@ impl Snapshot {
             seen += 1;
             stretch.last = Some(id);
             let record = row.map(|row| row.record);
-            stretch.due.extend(record.filter(|record| is_due(record, self.now)).map(|r| r.id));
+            stretch
+                .due
+                .extend(record.filter(|record| record.due(self.now).is_some()).map(|r| r.id));
         }
         stretch.last.take_if(|_| seen < most);
         Ok(stretch)
