@@ -13,20 +13,26 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use selfsame::ResponseBody;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
-use crate::background;
 use crate::framing::Watched;
+use crate::preface::{Begun, Spoken};
 use crate::routes::Routes;
 use crate::tenant::Peer;
+use crate::upstream::UpstreamBody;
+use crate::{background, http2};
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to pause when no connection can be accepted, for instance for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
 
 /// Serves until `stop`, then lets each connection end the request it is at.
 pub(crate) async fn serve(listener: TcpListener, routes: Arc<Routes>, stop: CancellationToken) {
@@ -37,7 +43,10 @@ pub(crate) async fn serve(listener: TcpListener, routes: Arc<Routes>, stop: Canc
             () = stop.cancelled() => break,
         };
         match accepted {
-            Ok((stream, peer)) => connection(stream, peer, routes.clone(), &graceful),
+            Ok((stream, peer)) => {
+                let door = Door { peer, routes: routes.clone() };
+                background::spawn(connection(stream, door, stop.clone(), graceful.watcher()));
+            }
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -49,32 +58,57 @@ pub(crate) async fn serve(listener: TcpListener, routes: Arc<Routes>, stop: Canc
     graceful.shutdown().await;
 }
 
-fn connection(
-    stream: TcpStream,
+/// Who is at the door, and where its requests go.
+struct Door {
     peer: SocketAddr,
     routes: Arc<Routes>,
-    graceful: &GracefulShutdown,
-) {
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a connection was gone before it began");
-        return;
-    }
-    let stream = Watched::new(stream);
-    let framing = stream.framing();
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let is_clear = framing.is_clear(request.headers());
-        request.extensions_mut().insert(Peer(peer));
-        let page = routes.contract_at(request.uri().path());
-        let route = routes.find(&request);
+}
+
+impl Door {
+    fn enter(
+        &self,
+        mut request: Request<Incoming>,
+    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+        request.extensions_mut().insert(Peer(self.peer));
+        let page = self.routes.contract_at(request.uri().path());
+        let route = self.routes.find(&request);
         async move {
-            if !is_clear {
-                return Ok::<_, Infallible>(unclear().map(Either::Right));
-            }
             if let Some(page) = page {
-                return Ok(page.answer(request.method(), request.headers()).map(Either::Right));
+                return page.answer(request.method(), request.headers()).map(Either::Right);
             }
             let response = route.oneshot(request).await;
-            Ok(response.unwrap_or_else(|never| match never {}).map(Either::Left))
+            response.unwrap_or_else(|never| match never {}).map(Either::Left)
+        }
+    }
+}
+
+async fn connection(stream: TcpStream, door: Door, stop: CancellationToken, watcher: Watcher) {
+    if let Err(error) = stream.set_nodelay(true) {
+        return tracing::debug!(%error, "a connection was gone before it began");
+    }
+    let spoken = stop.run_until_cancelled(timeout(HEAD_TIMEOUT, Spoken::on(stream)));
+    let ended = match spoken.await {
+        Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, watcher).await,
+        // Boxed, so that connections of HTTP/1.1 do not hold room for it.
+        Some(Ok(Ok(Spoken::Http2(stream)))) => Box::pin(http2(stream, door, watcher)).await,
+        _ => return tracing::debug!("a connection ended before it said anything"),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+async fn http1(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()> {
+    let stream = Watched::new(stream);
+    let framing = stream.framing();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let is_clear = framing.is_clear(request.headers());
+        let entered = is_clear.then(|| door.enter(request));
+        async move {
+            Ok::<_, Infallible>(match entered {
+                Some(entered) => entered.await,
+                None => unclear().map(Either::Right),
+            })
         }
     });
     let connection = http1::Builder::new()
@@ -83,12 +117,17 @@ fn connection(
         // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
         .half_close(true)
         .serve_connection(TokioIo::new(stream), service);
-    let connection = graceful.watch(connection);
-    background::spawn(async move {
-        if let Err(error) = connection.await {
-            tracing::debug!(%error, "a connection ended early");
-        }
+    watcher.watch(connection).await
+}
+
+async fn http2(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()> {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        http2::as_http1(&mut request);
+        let entered = door.enter(request);
+        async move { Ok::<_, Infallible>(entered.await) }
     });
+    let connection = http2::builder().serve_connection(TokioIo::new(stream), service);
+    watcher.watch(connection).await
 }
 
 /// The answer to a request whose end cannot be told for sure: what follows it on this connection

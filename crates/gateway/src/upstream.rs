@@ -3,17 +3,22 @@
 //! Never sent, sent without a whole answer, answered: only the first is safe to try again, so a
 //! request of which one byte went out is never sent twice.
 
+mod headers;
+mod http2;
+
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT, HOST};
+use http::header::{HOST, TE};
+use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Version};
-use http_body::Body;
+use http::{HeaderValue, Request, Response, Version};
+use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full};
 use hyper::body::Incoming;
@@ -21,43 +26,51 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run};
-use selfsame_core::headers::{SELFSAME_ATTEMPT, SELFSAME_PREFIX, is_hop_by_hop};
+use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
-use crate::config;
+use crate::config::{self, Protocol};
+use http2::{Connections, Slot};
 
 /// How long an unused connection to the upstream is kept.
 const POOL_IDLE: Duration = Duration::from_secs(60);
 
 /// What the upstream answers, or what stands in for it.
-pub(crate) type UpstreamBody = Either<Incoming, Full<Bytes>>;
+pub(crate) type UpstreamBody = Either<Answered, Full<Bytes>>;
+
+/// What is sent.
+type Outgoing = UnsyncBoxBody<Bytes, BoxError>;
 
 /// The service behind the gateway.
 #[derive(Clone)]
 pub(crate) struct Upstream {
-    client: Client<HttpConnector, UnsyncBoxBody<Bytes, BoxError>>,
+    link: Link,
     address: config::Upstream,
     dialect: Dialect,
 }
 
+/// How it is spoken to.
+#[derive(Clone)]
+enum Link {
+    Http1(Arc<Client<HttpConnector, Outgoing>>),
+    Http2(Arc<Connections>),
+}
+
 /// How a forward ended.
 enum Forwarded {
-    Answered(Response<Incoming>),
+    Answered(Response<Answered>),
     NeverSent(BoxError),
     AnswerLost(BoxError),
 }
 
 impl Upstream {
     pub(crate) fn new(address: config::Upstream, connect_timeout: Duration) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(connect_timeout));
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(POOL_IDLE)
-            .build(connector);
+        let link = match address.protocol {
+            Protocol::Http1 => Link::Http1(Arc::new(http1(connect_timeout))),
+            Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, connect_timeout))),
+        };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { client, address, dialect }
+        Self { link, address, dialect }
     }
 
     /// The same for a route that words its refusals so.
@@ -70,48 +83,63 @@ impl Upstream {
         B: Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        let request = match self.rewrite(request) {
-            Ok(request) => request,
-            Err(error) => return Forwarded::NeverSent(error.into()),
+        let (mut parts, body) = request.into_parts();
+        if let Err(error) = self.rewrite(&mut parts) {
+            return Forwarded::NeverSent(error.into());
+        }
+        let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+        let client = match &self.link {
+            Link::Http1(client) => client,
+            Link::Http2(connections) => return connections.forward(request).await,
         };
         // The client's own retry re-sends only what was never begun.
-        match self.client.request(request).await {
-            Ok(response) => Forwarded::Answered(response),
+        match client.request(request).await {
+            Ok(response) => {
+                Forwarded::Answered(response.map(|body| Answered { body, _slot: None }))
+            }
             Err(error) if error.is_connect() => Forwarded::NeverSent(error.into()),
             Err(error) => Forwarded::AnswerLost(error.into()),
         }
     }
 
-    fn rewrite<B>(
-        &self,
-        request: Request<B>,
-    ) -> Result<Request<UnsyncBoxBody<Bytes, BoxError>>, http::Error>
-    where
-        B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
-    {
-        let (mut parts, body) = request.into_parts();
+    fn rewrite(&self, parts: &mut Parts) -> Result<(), http::Error> {
         // Where the target names a host, that one counts (RFC 9112), and not what `Host` says.
         if let Some(authority) = parts.uri.authority() {
             let host = authority.as_str().rsplit('@').next().unwrap_or_default();
             parts.headers.insert(HOST, HeaderValue::from_str(host)?);
         }
+        let te = headers::te_trailers(&parts.headers);
+        headers::drop_what_stays(&mut parts.headers);
+        let mut authority = self.address.authority.clone();
+        match self.link {
+            Link::Http1(_) => parts.version = Version::HTTP_11,
+            Link::Http2(_) => {
+                parts.version = Version::HTTP_2;
+                authority = headers::take_host(&mut parts.headers).unwrap_or(authority);
+                parts.headers.extend(te.map(|te| (TE, te)));
+            }
+        }
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
             .scheme(Scheme::HTTP)
-            .authority(self.address.authority.clone())
+            .authority(authority)
             .path_and_query(path.unwrap_or(PathAndQuery::from_static("/")))
             .build()?;
-        parts.version = Version::HTTP_11;
-        drop_hop_by_hop(&mut parts.headers);
-        drop_ours(&mut parts.headers);
-        // The body is sent at once: nobody is left to wait for `100 Continue`.
-        parts.headers.remove(EXPECT);
         if let Some(run) = parts.extensions.remove::<Run>() {
             parts.headers.insert(SELFSAME_ATTEMPT, HeaderValue::from(run.attempt()));
         }
-        Ok(Request::from_parts(parts, body.map_err(Into::into).boxed_unsync()))
+        Ok(())
     }
+}
+
+fn http1(connect_timeout: Duration) -> Client<HttpConnector, Outgoing> {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(connect_timeout));
+    Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(POOL_IDLE)
+        .build(connector)
 }
 
 impl<B> Service<Request<B>> for Upstream
@@ -140,16 +168,15 @@ where
     }
 }
 
-fn answered(mut response: Response<Incoming>) -> Response<UpstreamBody> {
-    drop_hop_by_hop(response.headers_mut());
-    drop_ours(response.headers_mut());
+fn answered(mut response: Response<Answered>) -> Response<UpstreamBody> {
+    headers::drop_what_stays(response.headers_mut());
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
 }
 
 fn unreachable(error: &dyn std::error::Error, dialect: &Dialect) -> Response<UpstreamBody> {
     tracing::warn!(error = chain(error), "the upstream cannot be reached");
-    let detail = "no connection to the service could be made, so nothing was sent; try again";
+    let detail = "the service did not take the request, so it was not carried out; try again";
     let details = ProblemDetails::new(Problem::UpstreamUnreachable, detail);
     stand_in(dialect.response(&details), Outcome::NeverRan)
 }
@@ -167,27 +194,6 @@ fn stand_in(mut response: Response<Bytes>, outcome: Outcome) -> Response<Upstrea
     response.map(|body| Either::Right(Full::new(body)))
 }
 
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .collect();
-    drop_where(headers, |name| is_hop_by_hop(name) || named.contains(name));
-}
-
-fn drop_ours(headers: &mut HeaderMap) {
-    drop_where(headers, |name| name.as_str().starts_with(SELFSAME_PREFIX));
-}
-
-fn drop_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
-    for name in names {
-        headers.remove(name);
-    }
-}
-
 /// An error with its causes: the outer one alone often says only "client error".
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -198,4 +204,30 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// The upstream's answer, with its place on the connection it comes over.
+pub(crate) struct Answered {
+    body: Incoming,
+    _slot: Option<Slot>,
+}
+
+impl Body for Answered {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }

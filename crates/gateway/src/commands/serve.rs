@@ -13,7 +13,8 @@ use crate::{shutdown, telemetry};
 /// Where to listen, what to protect, and where to remember it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The API behind the gateway, such as http://127.0.0.1:3000
+    /// The API behind the gateway, such as http://127.0.0.1:3000, or h2c://127.0.0.1:50051 for
+    /// HTTP/2 and gRPC
     #[arg(long, env = "SELFSAME_UPSTREAM")]
     upstream: Option<String>,
     /// Where requests come in [default: 127.0.0.1:8080]

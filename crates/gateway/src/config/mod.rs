@@ -32,7 +32,7 @@ use selfsame::Problem;
 
 pub use hosts::Host;
 pub use mistakes::Mistakes;
-pub use network::{PublicUrl, StoreUrl, Upstream};
+pub use network::{Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use settings::{RouteSettings, TenantSource};
 

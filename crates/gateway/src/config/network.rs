@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use http::Uri;
-use http::uri::{Authority, Scheme};
+use http::uri::Authority;
 use ipnet::IpNet;
 use toml::de::DeValue;
 
@@ -14,7 +14,7 @@ use super::values::{Kind, Wrong, text};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     /// How it is spoken to.
-    pub scheme: Scheme,
+    pub protocol: Protocol,
     /// Its host and port.
     pub authority: Authority,
 }
@@ -28,6 +28,15 @@ impl Upstream {
         };
         Some(SocketAddr::new(ip, self.authority.port_u16().unwrap_or(80)))
     }
+}
+
+/// How an upstream is spoken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    /// `http:`: HTTP/1.1.
+    Http1,
+    /// `h2c:`: HTTP/2, without asking first.
+    Http2,
 }
 
 /// Where clients know the service, without a slash at its end.
@@ -58,8 +67,10 @@ pub(super) const ADDRESS: Kind<SocketAddr> = Kind {
 pub(super) const NETWORK: Kind<IpNet> =
     Kind { expected: r#"an address or network like "10.0.0.1" or "10.0.0.0/8""#, read: network };
 
-pub(super) const UPSTREAM: Kind<Upstream> =
-    Kind { expected: r#"a host and port like "http://127.0.0.1:3000""#, read: upstream };
+pub(super) const UPSTREAM: Kind<Upstream> = Kind {
+    expected: r#"a host and port like "http://127.0.0.1:3000" or "h2c://127.0.0.1:50051""#,
+    read: upstream,
+};
 
 pub(super) const PUBLIC_URL: Kind<PublicUrl> =
     Kind { expected: r#"an address like "https://api.example.com""#, read: public_url };
@@ -106,19 +117,22 @@ fn upstream(value: &DeValue<'_>) -> Result<Upstream, Wrong> {
     let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
         return Err(Wrong::Form);
     };
-    if scheme == Scheme::HTTPS {
-        return Err(Wrong::Later("https".to_owned()));
-    }
+    let protocol = match scheme.as_str() {
+        "http" => Protocol::Http1,
+        "h2c" => Protocol::Http2,
+        "https" => return Err(Wrong::Later("https".to_owned())),
+        _ => return Err(Wrong::Form),
+    };
     let has_port = authority.as_str() != authority.host();
     let port_is_wrong = has_port && authority.port_u16().is_none_or(|port| port == 0);
-    if scheme != Scheme::HTTP || port_is_wrong || text.contains('#') {
+    if port_is_wrong || text.contains('#') {
         return Err(Wrong::Form);
     }
     if parts.path_and_query.is_some_and(|path| path != "/") {
         let reason = "must not have a path or query: each request brings its own";
         return Err(Wrong::Because(reason.to_owned()));
     }
-    Ok(Upstream { scheme, authority })
+    Ok(Upstream { protocol, authority })
 }
 
 fn public_url(value: &DeValue<'_>) -> Result<PublicUrl, Wrong> {
@@ -196,7 +210,10 @@ mod tests {
             let upstream = take(&UPSTREAM, text).expect("valid");
             let expected = text.trim_start_matches("http://").trim_end_matches('/');
             assert_eq!(upstream.authority.as_str(), expected);
+            assert_eq!(upstream.protocol, Protocol::Http1);
         }
+        let grpc = take(&UPSTREAM, "h2c://127.0.0.1:50051").expect("valid");
+        assert_eq!((grpc.protocol, grpc.authority.port_u16()), (Protocol::Http2, Some(50051)));
     }
 
     #[test]

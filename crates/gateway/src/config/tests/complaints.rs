@@ -266,7 +266,7 @@ retention = "5m"
         "f.toml:2:10: listen: expected an address and port like \"127.0.0.1:8080\", \
          \"0.0.0.0:8080\" or \"[::1]:8080\", found the integer 8080\n\
          f.toml:3:12: upstream: https is not supported yet by this version; write a host and port \
-         like \"http://127.0.0.1:3000\"\n\
+         like \"http://127.0.0.1:3000\" or \"h2c://127.0.0.1:50051\"\n\
          f.toml:4:1: unknown name \"drain_timout\"; did you mean \"drain_timeout\"?\n\
          f.toml:7:7: store.url: \"postgres:\" is not supported yet by this version; write \
          \"memory:\" or a folder like \"file:./selfsame-data\"\n\

@@ -1,0 +1,44 @@
+//! Which headers go on, and which belong to one connection alone.
+
+use http::header::{CONNECTION, EXPECT, HOST, TE};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use selfsame_core::headers::{SELFSAME_PREFIX, is_hop_by_hop};
+
+/// Drops what a message of one connection must not take to another, and what only we may say.
+pub(super) fn drop_what_stays(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
+        .collect();
+    drop_where(headers, |name| is_hop_by_hop(name) || named.contains(name));
+    drop_where(headers, |name| name.as_str().starts_with(SELFSAME_PREFIX));
+    // The body is sent at once: nobody is left to wait for `100 Continue`.
+    headers.remove(EXPECT);
+}
+
+fn drop_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
+    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// The one word of `TE` that HTTP/2 knows, where the client says it. gRPC servers look for it.
+pub(super) fn te_trailers(headers: &HeaderMap) -> Option<HeaderValue> {
+    let mut codings = headers
+        .get_all(TE)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
+        .map(<[u8]>::trim_ascii);
+    codings
+        .any(|coding| coding.eq_ignore_ascii_case(b"trailers"))
+        .then(|| HeaderValue::from_static("trailers"))
+}
+
+/// The client's `Host`, as HTTP/2 has it: beside the headers, not among them.
+pub(super) fn take_host(headers: &mut HeaderMap) -> Option<Authority> {
+    Authority::try_from(headers.remove(HOST)?.as_bytes()).ok()
+}

@@ -1,0 +1,188 @@
+//! Connections to an upstream that speaks HTTP/2, and proof that a request never began there.
+
+use std::error::Error;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::uri::Scheme;
+use http::{Request, Uri};
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
+use selfsame::BoxError;
+use tokio::time::timeout;
+use tower_service::Service;
+
+use super::{Answered, Forwarded, Outgoing};
+use crate::{background, config};
+
+/// How many requests go over one connection before another is opened: what servers are asked to
+/// allow at the least (RFC 9113, 6.5.2), so that none waits for a slow one to end.
+const STREAMS_MAX: usize = 100;
+/// How many connections there may be. Past that, requests share what the upstream allows.
+const CONNECTIONS_MAX: usize = 32;
+/// How large an answer's head may be: one that is larger is lost.
+const HEAD_BYTES_MAX: u32 = 256 * 1024;
+/// How often a request is tried that the connection gave back unsent, because it was closing.
+const TRIES: usize = 3;
+/// How long a silent connection may be dead before the system asks. Not HTTP/2's own pings: gRPC
+/// servers close a connection that sends more than one in five minutes, and its requests with it.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
+/// How long what was sent may stay without the other system's acknowledgement.
+#[cfg(target_os = "linux")]
+const UNHEARD_MAX: Duration = Duration::from_secs(30);
+
+/// The connections to the upstream.
+pub(super) struct Connections {
+    connector: HttpConnector,
+    address: Uri,
+    connect_timeout: Duration,
+    open: Mutex<Vec<Connection>>,
+    /// Whoever connects: the others find its connection.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+struct Connection {
+    sender: SendRequest<Noted>,
+    /// Held once here, and once by each request that is under way.
+    slot: Slot,
+}
+
+/// A request's place on a connection, until its answer is read or dropped.
+pub(super) type Slot = Arc<()>;
+
+impl Connections {
+    pub(super) fn new(address: &config::Upstream, connect_timeout: Duration) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(connect_timeout));
+        connector.set_keepalive(Some(PROBE_AFTER));
+        connector.set_keepalive_interval(Some(PROBE_AFTER / 3));
+        connector.set_keepalive_retries(Some(3));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(UNHEARD_MAX));
+        let address = Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(address.authority.clone())
+            .path_and_query("/")
+            .build()
+            .expect("an authority makes an address");
+        let (open, connecting) = Default::default();
+        Self { connector, address, connect_timeout, open, connecting }
+    }
+
+    pub(super) async fn forward(&self, request: Request<Outgoing>) -> Forwarded {
+        let begun = Arc::new(AtomicBool::new(false));
+        let mut request = request.map(|body| Noted { body, begun: begun.clone() });
+        let mut tries = 0;
+        loop {
+            let (mut sender, slot) = match self.sender().await {
+                Ok(found) => found,
+                Err(error) => return Forwarded::NeverSent(error),
+            };
+            tries += 1;
+            let mut error = match sender.try_send_request(request).await {
+                Ok(response) => {
+                    return Forwarded::Answered(
+                        response.map(|body| Answered { body, _slot: Some(slot) }),
+                    );
+                }
+                Err(error) => error,
+            };
+            match error.take_message() {
+                // It was still in the queue when its connection closed.
+                Some(unsent) if tries < TRIES => request = unsent,
+                Some(_) => return Forwarded::NeverSent(error.into_error().into()),
+                None if never_began(error.error(), begun.load(Ordering::Relaxed)) => {
+                    return Forwarded::NeverSent(error.into_error().into());
+                }
+                None => return Forwarded::AnswerLost(error.into_error().into()),
+            }
+        }
+    }
+
+    /// A connection with room for a request more.
+    async fn sender(&self) -> Result<(SendRequest<Noted>, Slot), BoxError> {
+        if let Some(found) = self.with_room() {
+            return Ok(found);
+        }
+        let connecting = timeout(self.connect_timeout, self.connecting.lock());
+        let _turn = connecting.await.map_err(|_| "others wait for a connection too")?;
+        if let Some(found) = self.with_room() {
+            return Ok(found);
+        }
+        let stream = self.connector.clone().call(self.address.clone()).await?;
+        let (sender, connection) = Builder::new(TokioExecutor::new())
+            .max_header_list_size(HEAD_BYTES_MAX)
+            .handshake(stream)
+            .await?;
+        background::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the upstream ended early");
+            }
+        });
+        let slot = Slot::default();
+        self.open.lock().push(Connection { sender: sender.clone(), slot: slot.clone() });
+        Ok((sender, slot))
+    }
+
+    fn with_room(&self) -> Option<(SendRequest<Noted>, Slot)> {
+        let mut open = self.open.lock();
+        open.retain(|connection| !connection.sender.is_closed());
+        let is_full = open.len() >= CONNECTIONS_MAX;
+        let least = open.iter().min_by_key(|connection| Arc::strong_count(&connection.slot))?;
+        let has_room = Arc::strong_count(&least.slot) <= STREAMS_MAX;
+        (has_room || is_full).then(|| (least.sender.clone(), least.slot.clone()))
+    }
+}
+
+/// Whether the upstream said that it did not begin this request, and never will (RFC 9113, 8.7):
+/// by refusing its stream, or by going away with an earlier one as its last.
+///
+/// hyper reports a `GOAWAY` for a request of which the body was not yet begun whatever its stream,
+/// so that only of the others is it proof.
+fn never_began(error: &hyper::Error, body_begun: bool) -> bool {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<h2::Error>() {
+            let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+            return error.is_remote() && (refused || error.is_go_away() && body_begun);
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// A body that notes whether it was begun.
+struct Noted {
+    body: UnsyncBoxBody<Bytes, BoxError>,
+    begun: Arc<AtomicBool>,
+}
+
+impl Body for Noted {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.begun.store(true, Ordering::Relaxed);
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
