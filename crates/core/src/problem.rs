@@ -27,6 +27,8 @@ pub enum Problem {
     BodyTooLarge,
     /// The request's body ended before it was whole.
     BodyIncomplete,
+    /// A gRPC call that streams cannot be protected.
+    StreamingCall,
     /// Nothing was sent to the upstream.
     UpstreamUnreachable,
     /// Sent, but the answer was lost.
@@ -84,6 +86,7 @@ impl Problem {
             Self::KeyExpired => "key-expired",
             Self::BodyTooLarge => "body-too-large",
             Self::BodyIncomplete => "body-incomplete",
+            Self::StreamingCall => "streaming-call",
             Self::UpstreamUnreachable => "upstream-unreachable",
             Self::UpstreamFailed { .. } => "upstream-failed",
             Self::StoreUnavailable => "store-unavailable",
@@ -104,6 +107,7 @@ impl Problem {
             Self::UpstreamUnreachable | Self::UpstreamFailed { .. } => StatusCode::BAD_GATEWAY,
             Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::RecordDamaged => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::StreamingCall => StatusCode::NOT_IMPLEMENTED,
             Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
         }
     }
@@ -121,6 +125,7 @@ impl Problem {
             Self::KeyExpired => "This key was used and has expired",
             Self::BodyTooLarge => "The request body is too large",
             Self::BodyIncomplete => "The request body did not arrive whole; nothing was sent",
+            Self::StreamingCall => "A streaming call cannot have a key; nothing was sent",
             Self::UpstreamUnreachable => "The service could not be reached; nothing was sent",
             Self::UpstreamFailed { .. } => "The request was sent, and its answer was lost",
             Self::StoreUnavailable => "Requests cannot be protected now; nothing was sent",

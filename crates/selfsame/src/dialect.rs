@@ -40,9 +40,16 @@ pub struct Dialect {
 
 /// What a client listens for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Protocol {
+pub(crate) enum Protocol {
     Http,
     Grpc,
+}
+
+impl Protocol {
+    /// That of whoever sent a request with these headers.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        if crate::grpc::is_call(headers) { Self::Grpc } else { Self::Http }
+    }
 }
 
 impl Dialect {
@@ -68,8 +75,16 @@ impl Dialect {
     /// trailers, and nothing else.
     #[must_use]
     pub fn to_sender_of(&self, headers: &HeaderMap) -> Self {
-        let protocol = if grpc::is_call(headers) { Protocol::Grpc } else { Protocol::Http };
-        Self { protocol, sender: headers.get(ORIGIN).cloned(), ..self.clone() }
+        Self {
+            protocol: Protocol::of(headers),
+            sender: headers.get(ORIGIN).cloned(),
+            ..self.clone()
+        }
+    }
+
+    /// What the client listens for.
+    pub(crate) fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     /// The status a problem is answered with.

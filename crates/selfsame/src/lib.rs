@@ -27,6 +27,7 @@ mod delivery;
 mod dialect;
 mod engine;
 mod expires;
+mod grpc;
 mod landing;
 mod layer;
 mod observe;

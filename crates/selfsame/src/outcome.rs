@@ -3,6 +3,9 @@
 use http::{HeaderMap, Response, StatusCode};
 use selfsame_core::headers::IDEMPOTENCY_OUTCOME;
 
+use crate::dialect::Protocol;
+use crate::grpc;
+
 /// How a run ended, which decides whether its answer is kept.
 ///
 /// A handler that knows better than its status puts one into the response's extensions, or sends
@@ -13,6 +16,8 @@ pub enum Outcome {
     Final,
     /// The key is freed: a retry runs again.
     Transient,
+    /// The caller was turned away. The key is freed, and a first attempt leaves no record at all.
+    Denied,
     /// As the route's `server_errors` says.
     ServerError,
     /// Whether the work was done is not known; the first client gets the answer as it is.
@@ -27,18 +32,33 @@ impl Outcome {
     /// What a status says by itself.
     pub fn of(status: StatusCode) -> Self {
         match status.as_u16() {
-            401 | 403 | 408 | 425 | 429 | 503 => Self::Transient,
+            401 | 403 => Self::Denied,
+            408 | 425 | 429 | 503 => Self::Transient,
             502 | 504 => Self::Unknown,
             500.. => Self::ServerError,
             _ => Self::Final,
         }
     }
 
-    /// What a handler says of its answer, or else its status. Its word is taken out.
-    pub(crate) fn told_by<R>(response: &mut Response<R>) -> Self {
+    /// What a handler says of its answer, or else its status; nothing where that comes last, in
+    /// the trailers. Its word is taken out.
+    pub(crate) fn told_by<R>(response: &mut Response<R>, protocol: Protocol) -> Option<Self> {
         let said = Self::take_from(response.headers_mut());
         let said = response.extensions_mut().remove().or(said);
-        said.unwrap_or_else(|| Self::of(response.status()))
+        said.or_else(|| match protocol {
+            Protocol::Http => Some(Self::of(response.status())),
+            Protocol::Grpc => grpc::outcome(response.headers()).or_else(|| {
+                // Whoever answers a call with another status than 200 is not its server.
+                let is_foreign = response.status() != StatusCode::OK;
+                is_foreign.then(|| Self::of(response.status()))
+            }),
+        })
+    }
+
+    /// What a call's trailers say. Without a status its answer ended in the middle, however clean
+    /// the end looks.
+    pub(crate) fn told_by_trailers(trailers: &HeaderMap) -> Self {
+        grpc::outcome(trailers).unwrap_or(Self::AnswerLost)
     }
 
     /// A handler's own word, taken out of the headers so that no client sees it. A word that is
@@ -74,7 +94,7 @@ pub enum Served {
     InvalidKey,
     /// Nothing said whose key it is.
     MissingTenant,
-    /// Its body was too large or did not arrive.
+    /// Its body was too large, did not arrive, or was a stream of messages.
     BadBody,
     /// A person decides about its key.
     Held,
@@ -130,7 +150,8 @@ mod tests {
     fn statuses_are_sorted_as_the_contract_says() {
         let table = [
             (Outcome::Final, vec![200, 201, 202, 204, 301, 303, 400, 402, 404, 409, 410, 422]),
-            (Outcome::Transient, vec![401, 403, 408, 425, 429, 503]),
+            (Outcome::Denied, vec![401, 403]),
+            (Outcome::Transient, vec![408, 425, 429, 503]),
             (Outcome::Unknown, vec![502, 504]),
             (Outcome::ServerError, vec![500, 501, 505, 507, 599]),
         ];

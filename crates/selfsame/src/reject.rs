@@ -17,6 +17,7 @@ pub(crate) enum Refusal {
     MissingTenant(MissingTenant),
     BodyTooLarge { bytes_max: usize },
     BodyIncomplete,
+    StreamingCall,
     Reused,
     Busy,
     Held,
@@ -74,6 +75,11 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Problem::BodyIncomplete,
             Served::BadBody,
             "the body ended early or could not be read; send the whole request again".into(),
+        ),
+        Refusal::StreamingCall => (
+            Problem::StreamingCall,
+            Served::BadBody,
+            "a call with a key has one message, and this one has none, several, or part of one; send streams without a key".into(),
         ),
         Refusal::Reused => (
             Problem::KeyReused,

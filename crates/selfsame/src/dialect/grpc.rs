@@ -4,24 +4,14 @@ use std::fmt::Write;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Response};
+use http::{HeaderName, HeaderValue, Response};
 use selfsame_core::{Problem, ProblemDetails};
 
-const GRPC: &str = "application/grpc";
-const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+use crate::grpc::{GRPC, GRPC_STATUS};
+
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// How long a client's own retry shall wait; a negative number forbids it.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-
-/// Whether these are the headers of a gRPC call. gRPC-Web is not: its trailers are in the body.
-pub(super) fn is_call(headers: &HeaderMap) -> bool {
-    let kind =
-        headers.get(CONTENT_TYPE).and_then(|kind| kind.as_bytes().split_at_checked(GRPC.len()));
-    kind.is_some_and(|(name, rest)| {
-        name.eq_ignore_ascii_case(GRPC.as_bytes())
-            && matches!(rest.first(), None | Some(b'+' | b';'))
-    })
-}
 
 /// An answer that is nothing but its trailers, which gRPC sends as headers then.
 pub(super) fn trailers_only(details: &ProblemDetails) -> Response<Bytes> {
@@ -48,6 +38,7 @@ fn code(problem: Problem) -> u16 {
         Problem::OutcomeUnknown | Problem::ResponseNotKept => 9, // FAILED_PRECONDITION
         Problem::KeyExpired => 9,                       // FAILED_PRECONDITION
         Problem::InProgress => 10,                      // ABORTED
+        Problem::StreamingCall => 12,                   // UNIMPLEMENTED
         Problem::BodyIncomplete | Problem::UpstreamUnreachable => 14, // UNAVAILABLE
         Problem::StoreUnavailable => 14,                // UNAVAILABLE
         Problem::RecordDamaged => 15,                   // DATA_LOSS
@@ -69,20 +60,6 @@ fn percent_encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn calls_are_told_by_their_type() {
-        let with = |kind: &'static str| {
-            HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))])
-        };
-        for kind in ["application/grpc", "application/grpc+proto", "Application/GRPC; x=1"] {
-            assert!(is_call(&with(kind)), "{kind}");
-        }
-        for kind in ["application/grpc-web", "application/grpc-web+proto", "application/json", ""] {
-            assert!(!is_call(&with(kind)), "{kind}");
-        }
-        assert!(!is_call(&HeaderMap::new()));
-    }
 
     #[test]
     fn a_refusal_is_a_status_with_a_message_and_a_word_on_retries() {

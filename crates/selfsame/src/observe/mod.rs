@@ -20,6 +20,7 @@ use tokio::sync::{Semaphore, oneshot};
 use tower_service::Service;
 
 use crate::body::{RequestBody, ResponseBody};
+use crate::dialect::Protocol;
 use crate::engine::Engine;
 use crate::outcome::{Outcome, Served};
 use crate::policy::Policy;
@@ -110,19 +111,21 @@ fn overhear<B: Body<Data = Bytes>>(
         watch.run().await;
         drop(room);
     });
-    (Request::from_parts(parts, RequestBody::tapped(body)), Some(Witness { tell, policy }))
+    let witness = Witness { tell, policy, protocol: Protocol::of(&parts.headers) };
+    (Request::from_parts(parts, RequestBody::tapped(body)), Some(witness))
 }
 
 /// Tells the watch what comes back. One that is dropped tells it that nobody waits any more.
 struct Witness {
     tell: oneshot::Sender<Heard>,
     policy: Arc<Policy>,
+    protocol: Protocol,
 }
 
 impl Witness {
     /// The service answers.
     fn hear<R: Body<Data = Bytes>>(self, mut response: Response<R>) -> Response<ResponseBody<R>> {
-        let outcome = Outcome::told_by(&mut response);
+        let outcome = Outcome::told_by(&mut response, self.protocol);
         let (parts, body) = response.into_parts();
         let status = parts.status;
         let (body, heard) = match steps::is_stream(&parts, &self.policy) {

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
@@ -13,7 +14,10 @@ use crate::collect::join;
 /// What was heard of a body. Nothing at all where it was dropped before its end.
 #[derive(Debug)]
 pub(super) enum Tapped {
-    Whole(Bytes),
+    Whole {
+        data: Bytes,
+        trailers: HeaderMap,
+    },
     /// Longer than the limit.
     Over,
     /// It ended in an error.
@@ -36,7 +40,8 @@ pub(super) fn tap<B: Body<Data = Bytes>>(
     bytes_max: usize,
 ) -> (TappedBody<B>, oneshot::Receiver<Tapped>) {
     let (tell, tapped) = oneshot::channel();
-    let mut tap = Tap { tell: Some(tell), heard: Vec::new(), room: bytes_max };
+    let mut tap =
+        Tap { tell: Some(tell), heard: Vec::new(), trailers: HeaderMap::new(), room: bytes_max };
     tap.end_if(body.is_end_stream());
     (TappedBody { body, tap }, tapped)
 }
@@ -46,6 +51,7 @@ struct Tap {
     /// None once everything was told.
     tell: Option<oneshot::Sender<Tapped>>,
     heard: Vec<Bytes>,
+    trailers: HeaderMap,
     room: usize,
 }
 
@@ -66,8 +72,9 @@ impl Tap {
 
     fn end_if(&mut self, is_over: bool) {
         if is_over {
-            let whole = join(std::mem::take(&mut self.heard));
-            self.tell(Tapped::Whole(whole));
+            let data = join(std::mem::take(&mut self.heard));
+            let trailers = std::mem::take(&mut self.trailers);
+            self.tell(Tapped::Whole { data, trailers });
         }
     }
 
@@ -93,6 +100,9 @@ impl<B: Body<Data = Bytes>> Body for TappedBody<B> {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
                     this.tap.hear(data);
+                }
+                if let Some(trailers) = frame.trailers_ref() {
+                    this.tap.trailers = trailers.clone();
                 }
                 // Who knows that this was the last frame does not ask for another.
                 this.tap.end_if(this.body.is_end_stream());

@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::tap::Tapped;
 use super::trace::Trace;
 use crate::engine::Engine;
+use crate::grpc;
 use crate::outcome::{Outcome, Served};
 use crate::policy::Policy;
 use crate::prefer;
@@ -21,7 +22,8 @@ use crate::telemetry;
 pub(super) enum Heard {
     Answer {
         status: StatusCode,
-        outcome: Outcome,
+        /// None where it comes in the trailers.
+        outcome: Option<Outcome>,
         /// None for a stream, which is not listened to.
         body: Option<Receiver<Tapped>>,
     },
@@ -56,11 +58,14 @@ impl Watch {
             return scene.count(Served::BadBody);
         }
         let body = match timeout(policy.response_timeout, body).await {
-            Ok(Ok(Tapped::Whole(body))) => body,
+            Ok(Ok(Tapped::Whole { data, .. })) => data,
             Ok(Ok(Tapped::Over | Tapped::Broken)) | Err(_) => return scene.count(Served::BadBody),
             // The service did not wish to read it, or its client left: both look the same here.
             Ok(Err(_)) => return telemetry::unobserved(&policy.route, "unread"),
         };
+        if grpc::is_call(&parts.headers) && !grpc::is_one_message(&body) {
+            return scene.count(Served::BadBody);
+        }
         let fingerprint = steps::fingerprint_of(&parts, &body, &policy, &engine.secret);
         // Never held: nobody could resolve it.
         let ask = Ask { recover: Recover::Resume, ..steps::ask(identity, fingerprint, &policy) };
@@ -108,15 +113,14 @@ impl Scene<'_> {
         let ending = steps::heartbeat(claim, async {
             let heard = timeout_at(self.deadline, answer).await;
             self.count(match &heard {
-                Ok(Ok(Heard::Answer { outcome: Outcome::NeverRan, .. })) => Served::Unreachable,
+                Ok(Ok(Heard::Answer { outcome: Some(Outcome::NeverRan), .. })) => {
+                    Served::Unreachable
+                }
                 _ => Served::by_attempt(claim.grant().attempt),
             });
             match heard {
                 Ok(Ok(Heard::Answer { status, outcome, body })) => {
-                    match steps::release_after(outcome, status, self.policy) {
-                        Some(release) => self.given_up(release),
-                        None => self.answered(status, body).await,
-                    }
+                    self.answered(status, outcome, body).await
                 }
                 // The client left. Enforced, the work would have gone on without it.
                 Ok(Err(_)) => Ending::Complete(Trace::Unheard),
@@ -136,7 +140,7 @@ impl Scene<'_> {
         });
         let heard = timeout_at(self.deadline, answer).await;
         let Ok(Ok(Heard::Answer { status, body, .. })) = heard else { return };
-        let second = self.trace(status, body).await;
+        let second = self.trace(status, self.tapped(body).await);
         if second.is_some_and(|second| first.differs_from(&second)) {
             let (record, route) = (self.id.short(), &*self.policy.route);
             tracing::debug!(record, route, "a retry ran again and was answered otherwise");
@@ -144,21 +148,44 @@ impl Scene<'_> {
         }
     }
 
-    async fn answered(&self, status: StatusCode, body: Option<Receiver<Tapped>>) -> Ending {
-        match self.trace(status, body).await {
+    async fn answered(
+        &self,
+        status: StatusCode,
+        outcome: Option<Outcome>,
+        body: Option<Receiver<Tapped>>,
+    ) -> Ending {
+        let release = |outcome| steps::release_after(outcome, self.policy);
+        if let Some(release) = outcome.and_then(release) {
+            return self.given_up(release);
+        }
+        let tapped = self.tapped(body).await;
+        if let (None, Some(Tapped::Whole { trailers, .. })) = (outcome, &tapped)
+            && let Some(release) = release(Outcome::told_by_trailers(trailers))
+        {
+            return self.given_up(release);
+        }
+        match self.trace(status, tapped) {
             Some(trace) => Ending::Complete(trace),
             None => self.given_up(steps::unknown(self.policy)),
         }
     }
 
+    /// What was heard of an answer's body; nothing where its client left.
+    async fn tapped(&self, body: Option<Receiver<Tapped>>) -> Option<Tapped> {
+        // A stream is as good as too long.
+        let Some(body) = body else { return Some(Tapped::Over) };
+        timeout_at(self.deadline, body).await.map_or(Some(Tapped::Broken), Result::ok)
+    }
+
     /// What a retry would get of this answer; nothing where the answer broke off.
-    async fn trace(&self, status: StatusCode, body: Option<Receiver<Tapped>>) -> Option<Trace> {
-        let Some(body) = body else { return Some(Trace::NotKept { status }) };
-        match timeout_at(self.deadline, body).await {
-            Ok(Ok(Tapped::Whole(body))) => Some(Trace::answer(status, &body, &self.engine.secret)),
-            Ok(Ok(Tapped::Over)) => Some(Trace::NotKept { status }),
-            Ok(Ok(Tapped::Broken)) | Err(_) => None,
-            Ok(Err(_)) => Some(Trace::Unheard),
+    fn trace(&self, status: StatusCode, tapped: Option<Tapped>) -> Option<Trace> {
+        match tapped {
+            Some(Tapped::Whole { data, .. }) => {
+                Some(Trace::answer(status, &data, &self.engine.secret))
+            }
+            Some(Tapped::Over) => Some(Trace::NotKept { status }),
+            Some(Tapped::Broken) => None,
+            None => Some(Trace::Unheard),
         }
     }
 

@@ -15,6 +15,7 @@ use selfsame_core::{
 
 use super::{Identity, Keyed};
 use crate::body::{BoxError, RequestBody};
+use crate::grpc;
 use crate::policy::Policy;
 use crate::prefer;
 use crate::reject::Refusal;
@@ -47,6 +48,9 @@ where
     // A client that sends for ever holds memory for ever.
     let read = tokio::time::timeout(policy.response_timeout, reading).await;
     let (data, trailers) = read.unwrap_or(Err(Refusal::BodyIncomplete))?;
+    if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
+        return Err(Refusal::StreamingCall);
+    }
     let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
     let preferred_wait = prefer::wait(&parts.headers);
     let request = Request::from_parts(parts, RequestBody::whole(data, trailers));

@@ -4,7 +4,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 use http::response::Parts;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, Response};
 use http_body::Body;
 use selfsame_core::headers::IDEMPOTENCY_EXPIRES;
 use selfsame_core::{
@@ -68,13 +68,18 @@ impl Recorder<'_> {
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
-        let outcome = Outcome::told_by(&mut response);
+        let outcome = Outcome::told_by(&mut response, self.dialect.protocol());
         if self.policy.expires_header {
             // The handler's own is about a key of its own.
             response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
         }
-        let Some(release) = release_after(outcome, response.status(), self.policy) else {
-            return self.keep(response, deadline).await;
+        let Some(outcome) = outcome else {
+            return self.answered_by_trailers(response, deadline).await;
+        };
+        let Some(release) = release_after(outcome, self.policy) else {
+            let (parts, body) = response.into_parts();
+            let collected = self.collect(&parts, body, deadline).await;
+            return self.keep(parts, collected, deadline).await;
         };
         match outcome {
             Outcome::AnswerLost => return self.answer_lost().await,
@@ -85,17 +90,55 @@ impl Recorder<'_> {
         Delivery::of(response.map(ResponseBody::streamed))
     }
 
-    /// Keeps the answer whole, or, where it is too large or a stream, that it was given.
-    async fn keep<R, E>(&self, response: Response<R>, deadline: Instant) -> Delivery<R, E>
+    /// As [`answered`](Self::answered), for an answer whose status comes after its body.
+    async fn answered_by_trailers<R, E>(
+        &self,
+        response: Response<R>,
+        deadline: Instant,
+    ) -> Delivery<R, E>
     where
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
-        let (mut parts, body) = response.into_parts();
-        let collected = match is_stream(&parts, self.policy) {
+        let (parts, body) = response.into_parts();
+        let (data, trailers) = match self.collect(&parts, body, deadline).await {
+            Collected::Whole { data, trailers } => (data, trailers),
+            // Too long to be held back until its status is known.
+            other => return self.keep(parts, other, deadline).await,
+        };
+        let outcome = Outcome::told_by_trailers(&trailers);
+        let Some(release) = release_after(outcome, self.policy) else {
+            return self.keep(parts, Collected::Whole { data, trailers }, deadline).await;
+        };
+        if outcome == Outcome::AnswerLost {
+            return self.answer_lost().await;
+        }
+        self.release(release).await;
+        Delivery::of(Response::from_parts(parts, ResponseBody::whole(data, trailers)))
+    }
+
+    /// The answer's body; of a stream, nothing yet.
+    async fn collect<R>(&self, parts: &Parts, body: R, deadline: Instant) -> Collected<R>
+    where
+        R: Body<Data = Bytes>,
+    {
+        match is_stream(parts, self.policy) {
             true => Collected::Over { begun: Vec::new(), rest: Box::pin(body) },
             false => collect(body, self.policy.answer_bytes_max, deadline).await,
-        };
+        }
+    }
+
+    /// Keeps the answer whole, or, where it is too large or a stream, that it was given.
+    async fn keep<R, E>(
+        &self,
+        mut parts: Parts,
+        collected: Collected<R>,
+        deadline: Instant,
+    ) -> Delivery<R, E>
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
         match collected {
             Collected::Whole { data, trailers } => {
                 let body = AnswerBody::Kept(data.clone());
@@ -219,11 +262,7 @@ pub(crate) async fn stored_answer(
 }
 
 /// How a claim ends after this outcome; not at all by itself where the answer is kept.
-pub(crate) fn release_after(
-    outcome: Outcome,
-    status: StatusCode,
-    policy: &Policy,
-) -> Option<Release> {
+pub(crate) fn release_after(outcome: Outcome, policy: &Policy) -> Option<Release> {
     Some(match outcome {
         Outcome::Final => return None,
         Outcome::ServerError => match policy.server_errors {
@@ -231,7 +270,7 @@ pub(crate) fn release_after(
             ServerErrors::Retry => Release::Retry,
             ServerErrors::Hold => Release::Hold,
         },
-        Outcome::Transient if is_unauthorised(status) => Release::Forget,
+        Outcome::Denied => Release::Forget,
         Outcome::Transient => Release::Retry,
         Outcome::Unknown | Outcome::AnswerLost => unknown(policy),
         Outcome::NeverRan => Release::NeverRan,
@@ -251,8 +290,4 @@ pub(crate) fn is_stream(parts: &Parts, policy: &Policy) -> bool {
     let kind = parts.headers.get(http::header::CONTENT_TYPE);
     let kind = kind.map(|kind| kind.as_bytes().to_ascii_lowercase()).unwrap_or_default();
     policy.stream || kind.starts_with(b"text/event-stream")
-}
-
-fn is_unauthorised(status: StatusCode) -> bool {
-    status == StatusCode::UNAUTHORIZED || status == StatusCode::FORBIDDEN
 }
