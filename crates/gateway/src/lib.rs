@@ -17,6 +17,7 @@ mod server;
 mod shutdown;
 mod telemetry;
 mod tenant;
+mod unread;
 mod upstream;
 
 pub use cli::run;

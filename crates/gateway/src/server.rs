@@ -14,7 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use selfsame::ResponseBody;
+use selfsame::{BoxError, ResponseBody};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -24,6 +24,7 @@ use crate::framing::Watched;
 use crate::preface::{Begun, Spoken};
 use crate::routes::Routes;
 use crate::tenant::Peer;
+use crate::unread::Patient;
 use crate::upstream::UpstreamBody;
 use crate::{background, http2};
 
@@ -65,10 +66,11 @@ struct Door {
 }
 
 impl Door {
-    fn enter(
-        &self,
-        mut request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Body>> + Send + use<> {
+    fn enter<B>(&self, mut request: Request<B>) -> impl Future<Output = Response<Body>> + use<B>
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
         request.extensions_mut().insert(Peer(self.peer));
         let page = self.routes.contract_at(request.uri().path());
         let route = self.routes.find(&request);
@@ -123,7 +125,7 @@ async fn http1(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()>
 async fn http2(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()> {
     let service = service_fn(move |mut request: Request<Incoming>| {
         http2::as_http1(&mut request);
-        let entered = door.enter(request);
+        let entered = door.enter(request.map(Patient::new));
         async move { Ok::<_, Infallible>(entered.await) }
     });
     let connection = http2::builder().serve_connection(TokioIo::new(stream), service);

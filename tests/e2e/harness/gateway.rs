@@ -18,6 +18,7 @@ pub(crate) fn binary() -> Command {
 
 /// A gateway that is not started yet.
 pub(crate) struct Setup {
+    scheme: &'static str,
     upstream: String,
     settings: String,
     store: Option<String>,
@@ -38,6 +39,12 @@ impl Setup {
     /// More TOML, such as `[idempotency]` and its settings.
     pub(crate) fn with(mut self, settings: &str) -> Self {
         self.settings.push_str(settings);
+        self
+    }
+
+    /// The upstream speaks HTTP/2.
+    pub(crate) fn over_http2(mut self) -> Self {
+        self.scheme = "h2c";
         self
     }
 
@@ -94,8 +101,9 @@ impl Setup {
         let spool = self.spool.as_ref().map(|spool| format!("spool = {spool:?}\n"));
         // The test's settings come first: they may hold names of the top level.
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nupstream = \"http://{}\"\n{}\n[store]\nurl = \"{store}\"\n{}\
+            "listen = \"127.0.0.1:0\"\nupstream = \"{}://{}\"\n{}\n[store]\nurl = \"{store}\"\n{}\
              [admin]\nlisten = \"127.0.0.1:0\"\n",
+            self.scheme,
             self.upstream,
             self.settings,
             spool.unwrap_or_default()
@@ -124,6 +132,7 @@ impl Gateway {
     pub(crate) fn before_host(upstream: &str) -> Setup {
         let folder = TempDir::new().expect("a temporary folder");
         Setup {
+            scheme: "http",
             upstream: upstream.into(),
             settings: String::new(),
             store: None,
