@@ -54,7 +54,7 @@ impl Problem {
     }
 
     /// Every problem there is, with all it may carry.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::MissingTenant,
@@ -65,6 +65,7 @@ impl Problem {
         Self::KeyExpired,
         Self::BodyTooLarge,
         Self::BodyIncomplete,
+        Self::StreamingCall,
         Self::UpstreamUnreachable,
         Self::UpstreamFailed { held: false },
         Self::UpstreamFailed { held: true },
@@ -221,12 +222,13 @@ mod tests {
             Problem::KeyExpired => 7,
             Problem::BodyTooLarge => 8,
             Problem::BodyIncomplete => 9,
-            Problem::UpstreamUnreachable => 10,
-            Problem::UpstreamFailed { held: false } => 11,
-            Problem::UpstreamFailed { held: true } => 12,
-            Problem::StoreUnavailable => 13,
-            Problem::RecordDamaged => 14,
-            Problem::UpstreamTimeout => 15,
+            Problem::StreamingCall => 10,
+            Problem::UpstreamUnreachable => 11,
+            Problem::UpstreamFailed { held: false } => 12,
+            Problem::UpstreamFailed { held: true } => 13,
+            Problem::StoreUnavailable => 14,
+            Problem::RecordDamaged => 15,
+            Problem::UpstreamTimeout => 16,
         }
     }
 

@@ -17,8 +17,10 @@ use std::task::{Context, Poll};
 
 use selfsame::stores::{EmbeddedOptions, EmbeddedStore};
 use selfsame::{Idempotency, KeyMode, Policy, Run};
+use tokio::net::TcpListener;
 use tonic::body::Body;
 use tonic::server::NamedService;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status, client, server};
 use tonic_prost::ProstCodec;
@@ -28,27 +30,31 @@ const ADDRESS: &str = "127.0.0.1:50051";
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
-    match (args.next(), args.next()) {
-        (Some(key), Some(amount)) => call(&key, amount.parse()?).await,
-        _ => serve().await,
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => serve(ADDRESS).await,
+        [address] => serve(address).await,
+        [key, amount] => call(ADDRESS, key, amount.parse()?).await,
+        [key, amount, address, ..] => call(address, key, amount.parse()?).await,
     }
 }
 
-async fn serve() -> Result<(), Box<dyn Error>> {
+async fn serve(address: &str) -> Result<(), Box<dyn Error>> {
     let store = EmbeddedStore::open("selfsame-data", EmbeddedOptions::default())?;
     let idempotency = Idempotency::open(Arc::new(store)).await?;
+    let listener = TcpListener::bind(address).await?;
+    println!("listening on {}", listener.local_addr()?);
     Server::builder()
         .layer(idempotency.layer(Policy::new().key(KeyMode::Required)))
         .add_service(Payments)
-        .serve(ADDRESS.parse()?)
+        .serve_with_incoming(TcpIncoming::from(listener))
         .await?;
     Ok(())
 }
 
 /// The key is metadata, as every header is.
-async fn call(key: &str, amount: u64) -> Result<(), Box<dyn Error>> {
-    let channel = Channel::from_shared(format!("http://{ADDRESS}"))?.connect().await?;
+async fn call(address: &str, key: &str, amount: u64) -> Result<(), Box<dyn Error>> {
+    let channel = Channel::from_shared(format!("http://{address}"))?.connect().await?;
     let mut grpc = client::Grpc::new(channel);
     grpc.ready().await?;
     let mut request = Request::new(ChargeRequest { amount });

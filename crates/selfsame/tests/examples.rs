@@ -36,7 +36,7 @@ fn count(lines: &[String], text: &str) -> usize {
     lines.iter().filter(|line| line.contains(text)).count()
 }
 
-/// The payments service, in a process that can be killed.
+/// A payments service, in a process that can be killed.
 struct Service {
     child: Child,
     lines: Receiver<String>,
@@ -44,8 +44,8 @@ struct Service {
 }
 
 impl Service {
-    fn start(folder: &Path) -> Self {
-        let mut child = Command::new(binary("axum"))
+    fn start(name: &str, folder: &Path) -> Self {
+        let mut child = Command::new(binary(name))
             .arg("127.0.0.1:0")
             .current_dir(folder)
             .stdout(Stdio::piped())
@@ -92,14 +92,14 @@ fn curl(mut command: Command) -> String {
 #[test]
 fn an_axum_service_killed_in_the_middle_goes_on_where_it_stopped() {
     let folder = TempDir::new().expect("a temporary folder");
-    let service = Service::start(folder.path());
+    let service = Service::start("axum", folder.path());
     let mut client = service.charge().spawn().expect("curl is there: this test needs curl");
     assert_eq!(service.next_line(), "attempt 1: charging 20");
     assert_eq!(service.next_line(), "attempt 1: charged; sending the receipt takes a moment");
     drop(service);
     assert!(!client.wait().expect("ours").success(), "the first client got no answer");
 
-    let service = Service::start(folder.path());
+    let service = Service::start("axum", folder.path());
     let answer = curl(service.charge());
     assert!(answer.starts_with("HTTP/1.1 201 Created\n"), "{answer}");
     assert!(answer.ends_with("\n\ncharged 20\n"), "{answer}");
@@ -110,6 +110,23 @@ fn an_axum_service_killed_in_the_middle_goes_on_where_it_stopped() {
     assert!(again.contains("\nidempotent-replayed: true\n"), "{again}");
     assert!(again.ends_with("\n\ncharged 20\n"), "{again}");
     assert!(service.lines.try_recv().is_err(), "nothing ran");
+}
+
+#[test]
+fn a_tonic_service_charges_once_for_a_key() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let service = Service::start("tonic", folder.path());
+    let call = |amount: &str| {
+        let client =
+            Command::new(binary("tonic")).args(["order-1", amount, &service.address]).output();
+        String::from_utf8_lossy(&client.expect("it starts").stdout).into_owned()
+    };
+    assert_eq!(call("20"), "charged 20, replayed: false\n");
+    assert_eq!(call("20"), "charged 20, replayed: true\n");
+    let other = call("21");
+    assert!(other.starts_with("InvalidArgument: This key was used for another request"), "{other}");
+    assert_eq!(service.next_line(), "attempt 1: charging 20");
+    assert!(service.lines.try_recv().is_err(), "nothing else ran");
 }
 
 #[test]

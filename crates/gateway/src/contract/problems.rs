@@ -84,6 +84,7 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         | Problem::ResponseNotKept
         | Problem::BodyTooLarge
         | Problem::BodyIncomplete
+        | Problem::StreamingCall
         | Problem::RecordDamaged
         | Problem::UpstreamTimeout => keyed,
     }
@@ -136,6 +137,11 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
         Problem::BodyIncomplete => (
             "It ended early or could not be read.",
             "Send the whole request again, with the same key.",
+        ),
+        Problem::StreamingCall => (
+            "A gRPC call with a key has one message, and this one had none or several. Nothing was \
+             done.",
+            "Send streams without a key.",
         ),
         Problem::UpstreamUnreachable => {
             ("The key is free.", "Pause, and send the same request with the same key.")
