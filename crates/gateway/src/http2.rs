@@ -1,11 +1,9 @@
-//! HTTP/2 on the public listener: its limits, and its requests as the rest of the gateway reads
-//! them.
+//! HTTP/2 on the public listener: its limits, and what only its requests have.
 
 use std::time::Duration;
 
-use http::header::{COOKIE, HOST};
-use http::uri::Uri;
-use http::{HeaderMap, HeaderValue, Request};
+use http::header::COOKIE;
+use http::{HeaderMap, HeaderValue};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
@@ -41,23 +39,9 @@ pub(crate) fn builder() -> http2::Builder<TokioExecutor> {
     builder
 }
 
-/// Makes a request look as it would over HTTP/1.1: its authority is the `Host`, its target a path,
-/// and its cookies are one line, so that nothing behind depends on how they were sent.
-pub(crate) fn as_http1<B>(request: &mut Request<B>) {
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    if let Some(authority) = parts.authority.take_if(|_| parts.path_and_query.is_some()) {
-        // RFC 9113, 8.3.1: what `Host` says beside an authority does not count.
-        if let Ok(host) = HeaderValue::from_str(authority.as_str()) {
-            request.headers_mut().insert(HOST, host);
-        }
-        parts.scheme = None;
-    }
-    *request.uri_mut() = Uri::from_parts(parts).expect("what came, or its path alone");
-    join_cookies(request.headers_mut());
-}
-
 /// RFC 9113, 8.2.3: a client may send each cookie on a line of its own, to compress it better.
-fn join_cookies(headers: &mut HeaderMap) {
+/// Everything else knows them as one.
+pub(crate) fn join_cookies(headers: &mut HeaderMap) {
     let lines: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
     if lines.len() > 1 {
         let joined = HeaderValue::from_bytes(&lines.join(&b"; "[..]));
@@ -70,28 +54,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_looks_as_over_http1() {
-        let mut request = Request::post("http://api.example.com:8443/v1/charges?a=1")
-            .header("host", "other.example.com")
-            .header("cookie", "a=1")
-            .header("cookie", "b=2; c=3")
-            .body(())
-            .expect("a request");
-        as_http1(&mut request);
-        assert_eq!(request.uri(), "/v1/charges?a=1");
-        assert_eq!(request.headers()["host"], "api.example.com:8443");
-        let cookies: Vec<_> = request.headers().get_all("cookie").iter().collect();
-        assert_eq!(cookies, ["a=1; b=2; c=3"]);
-    }
-
-    #[test]
-    fn without_an_authority_the_host_stays() {
-        let mut request =
-            Request::get("/").header("host", "api.example.com").body(()).expect("a request");
-        as_http1(&mut request);
-        assert_eq!(
-            (request.uri().path(), &request.headers()["host"]),
-            ("/", &HeaderValue::from_static("api.example.com"))
-        );
+    fn cookies_become_one_line() {
+        let mut headers = HeaderMap::new();
+        join_cookies(&mut headers);
+        assert!(headers.is_empty());
+        for line in ["a=1", "b=2; c=3"] {
+            headers.append(COOKIE, HeaderValue::from_static(line));
+            join_cookies(&mut headers);
+        }
+        let lines: Vec<_> = headers.get_all(COOKIE).iter().collect();
+        assert_eq!(lines, ["a=1; b=2; c=3"]);
     }
 }

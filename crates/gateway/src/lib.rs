@@ -15,6 +15,7 @@ mod reaper;
 mod routes;
 mod server;
 mod shutdown;
+mod target;
 mod telemetry;
 mod tenant;
 mod unread;

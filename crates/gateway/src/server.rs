@@ -26,7 +26,7 @@ use crate::routes::Routes;
 use crate::tenant::Peer;
 use crate::unread::Patient;
 use crate::upstream::UpstreamBody;
-use crate::{background, http2};
+use crate::{background, http2, target};
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -72,6 +72,7 @@ impl Door {
         B::Error: Into<BoxError>,
     {
         request.extensions_mut().insert(Peer(self.peer));
+        target::host_to_headers(&mut request);
         let page = self.routes.contract_at(request.uri().path());
         let route = self.routes.find(&request);
         async move {
@@ -124,7 +125,7 @@ async fn http1(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()>
 
 async fn http2(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()> {
     let service = service_fn(move |mut request: Request<Incoming>| {
-        http2::as_http1(&mut request);
+        http2::join_cookies(request.headers_mut());
         let entered = door.enter(request.map(Patient::new));
         async move { Ok::<_, Infallible>(entered.await) }
     });

@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, TE};
+use http::header::TE;
 use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme, Uri};
 use http::{HeaderValue, Request, Response, Version};
@@ -103,11 +103,6 @@ impl Upstream {
     }
 
     fn rewrite(&self, parts: &mut Parts) -> Result<(), http::Error> {
-        // Where the target names a host, that one counts (RFC 9112), and not what `Host` says.
-        if let Some(authority) = parts.uri.authority() {
-            let host = authority.as_str().rsplit('@').next().unwrap_or_default();
-            parts.headers.insert(HOST, HeaderValue::from_str(host)?);
-        }
         let te = headers::te_trailers(&parts.headers);
         headers::drop_what_stays(&mut parts.headers);
         let mut authority = self.address.authority.clone();
