@@ -32,8 +32,10 @@ use tower_service::Service;
 use crate::config::{self, Protocol};
 use http2::{Connections, Slot};
 
-/// How long an unused connection to the upstream is kept.
-const POOL_IDLE: Duration = Duration::from_secs(60);
+/// How long an unused connection to the upstream is kept. Many servers close theirs after two to
+/// five seconds, and what is sent just then is lost: its key would be held for a person. A new
+/// connection costs next to nothing beside that.
+const POOL_IDLE: Duration = Duration::from_millis(1500);
 
 /// What the upstream answers, or what stands in for it.
 pub(crate) type UpstreamBody = Either<Answered, Full<Bytes>>;
