@@ -11,8 +11,8 @@ use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::harness::{
-    Answer, Frame, GOAWAY, Gate, Gateway, Http2, Ledger, PATIENCE, PREFACE, Then, eventually,
-    headers, read, read_up_to, reply, reset,
+    Answer, CONTINUATION, Frame, GOAWAY, Gate, Gateway, Http2, Ledger, PATIENCE, PREFACE, Then,
+    eventually, headers, read, read_up_to, reply, reset,
 };
 
 /// A request with this key. The authority is the client's own business.
@@ -257,31 +257,72 @@ async fn at_shutdown_running_work_ends_and_idle_connections_close() {
     assert_eq!(ledger.effects("k"), 1);
 }
 
-/// The fewest fields a request can have: `GET http /`, and an authority of one letter.
-const FIELDS: [u8; 6] = [0x82, 0x86, 0x84, 0x41, 0x01, b'a'];
+/// The fewest fields a request can have: `POST http /`, and an authority of one letter.
+const FIELDS: [u8; 6] = [0x83, 0x86, 0x84, 0x41, 0x01, b'a'];
+
+/// The same with a key.
+fn fields_with(key: &str) -> Vec<u8> {
+    let name = "idempotency-key";
+    let length = |text: &str| u8::try_from(text.len()).expect("short");
+    let key_field = [&[0, length(name)], name.as_bytes(), &[length(key)], key.as_bytes()].concat();
+    [&FIELDS[..], &key_field].concat()
+}
+
+/// Writes all of it, if it can, and reads why the connection is closed.
+fn reason_to_close(gateway: &Gateway, flood: &[u8]) -> Reason {
+    let mut connection = gateway.post("/").connect().expect("a connection");
+    let mut writer = connection.try_clone().expect("a second handle");
+    std::thread::scope(|scope| {
+        // It may be closed before all of it is written.
+        scope.spawn(move || {
+            drop(writer.write_all(&[PREFACE, &Frame::settings().bytes(), flood].concat()))
+        });
+        loop {
+            let frame = Frame::read(&mut connection).expect("a word before it is closed");
+            if frame.kind == GOAWAY {
+                let code = frame.payload[4..8].try_into().expect("four bytes");
+                return u32::from_be_bytes(code).into();
+            }
+        }
+    })
+}
 
 #[test]
-fn a_flood_of_resets_ends_its_own_connection_only() {
+fn a_flood_of_resets_ends_its_own_connection_and_leaves_no_claim_behind() {
     let ledger = Ledger::start();
     let gateway = Gateway::in_front_of(&ledger).start();
-    let mut connection = gateway.request("GET", "/").connect().expect("a connection");
-    let mut flood = [PREFACE, &Frame::settings().bytes()].concat();
+    let mut flood = Vec::new();
     for stream in (1..).step_by(2).take(5000) {
-        flood.extend(headers(stream, &FIELDS, true).bytes());
+        flood.extend(headers(stream, &fields_with(&format!("k-{stream}")), true).bytes());
         flood.extend(reset(stream, Reason::CANCEL.into()).bytes());
     }
-    // It may be closed before all of it is written.
-    let _cut = connection.write_all(&flood);
-    let reason = loop {
-        match Frame::read(&mut connection) {
-            Ok(frame) if frame.kind == GOAWAY => break frame.payload[4..8].to_vec(),
-            Ok(_) => {}
-            Err(error) => panic!("closed without a word: {error}"),
-        }
-    };
-    assert_eq!(reason, u32::from(Reason::ENHANCE_YOUR_CALM).to_be_bytes());
-    assert_eq!(gateway.post("/charges").key("k").json("{}").send().status, 201, "it serves on");
+    assert_eq!(reason_to_close(&gateway, &flood), Reason::ENHANCE_YOUR_CALM);
     assert!(ledger.all().len() < 1000, "{} of 5000 were passed on", ledger.all().len());
+
+    eventually("what was begun ends", || {
+        (gateway.metric("selfsame_in_flight") == 0.0).then_some(())
+    });
+    for key in ["k-1", "k-3", "k-99"] {
+        assert_eq!(gateway.post("/").key(key).send().status, 201, "{key}");
+        assert_eq!(ledger.effects(key), 1, "{key}");
+    }
+}
+
+#[test]
+fn a_head_without_end_ends_its_own_connection_and_holds_little_memory() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let before = gateway.resident_kib();
+    let mut begun = headers(1, &fields_with("k"), true);
+    begun.flags = 0;
+    let payload = fields_with("more").split_off(FIELDS.len());
+    let more = Frame { kind: CONTINUATION, flags: 0, stream: 1, payload };
+    let flood = [begun.bytes(), more.bytes().repeat(200_000)].concat();
+    assert_eq!(reason_to_close(&gateway, &flood), Reason::ENHANCE_YOUR_CALM);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < 8 * 1024, "{grown} KiB more");
+    assert_eq!(ledger.all().len(), 0);
+    assert_eq!(gateway.post("/").key("k").send().status, 201, "it serves on");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,6 +12,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const CONTINUATION: u8 = 9;
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;

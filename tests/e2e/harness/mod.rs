@@ -18,7 +18,9 @@ pub(crate) use browser::Browser;
 pub(crate) use client::{Answer, Request, read_up_to};
 pub(crate) use command::{Ended, run_to_end};
 pub(crate) use disk::SmallDisk;
-pub(crate) use frames::{Frame, GOAWAY, PREFACE, RawUpstream, goaway, headers, reset};
+pub(crate) use frames::{
+    CONTINUATION, Frame, GOAWAY, PREFACE, RawUpstream, goaway, headers, reset,
+};
 pub(crate) use gate::Gate;
 pub(crate) use gateway::{Gateway, Setup, binary};
 pub(crate) use http2::{Http2, read};

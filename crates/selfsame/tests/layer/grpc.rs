@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Code, Status};
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::payments::{Answer, Caller, Charge, Payments, Receipt, code, keyed, replayed, text};
 use crate::support::{Rig, Runs};
@@ -214,7 +214,7 @@ async fn an_answer_of_several_messages_is_kept_whole_or_not_at_all() {
 const EMPTY_MESSAGE: &[u8] = b"\0\0\0\0\0";
 
 /// A call as it goes over the wire.
-fn raw_call() -> Request<Full<Bytes>> {
+pub(crate) fn raw_call() -> Request<Full<Bytes>> {
     Request::post("/payments.Payments/Charge")
         .header("content-type", "application/grpc")
         .header("idempotency-key", "k")
@@ -239,7 +239,7 @@ async fn a_handler_sees_its_run() {
 }
 
 /// What a raw call reads of its answer.
-async fn status_of<B>(answer: Response<ResponseBody<B>>) -> String
+pub(crate) async fn status_of<B>(answer: Response<ResponseBody<B>>) -> String
 where
     B: http_body::Body<Data = Bytes, Error = Infallible>,
 {
@@ -249,26 +249,44 @@ where
     status.expect("a status").to_str().expect("text").to_owned()
 }
 
+/// A service whose answers are one message and this trailer.
+pub(crate) fn ending_in(
+    trailer: &'static str,
+    value: &'static str,
+    runs: &Runs,
+) -> impl Service<
+    Request<RequestBody<Full<Bytes>>>,
+    Response = Response<impl http_body::Body<Data = Bytes, Error = Infallible> + Send + 'static>,
+    Error = Infallible,
+    Future: Send,
+> + Clone
++ Send
++ 'static {
+    let runs = runs.clone();
+    tower::service_fn(move |request: Request<RequestBody<Full<Bytes>>>| {
+        let runs = runs.clone();
+        async move {
+            request.into_body().collect().await.expect("a body");
+            runs.begin();
+            let trailer = (HeaderName::from_static(trailer), HeaderValue::from_static(value));
+            let frames = [
+                Frame::data(Bytes::from_static(EMPTY_MESSAGE)),
+                Frame::trailers(HeaderMap::from_iter([trailer])),
+            ];
+            let frames = futures_util::stream::iter(frames.map(Ok::<_, Infallible>));
+            Ok(Response::new(StreamBody::new(frames)))
+        }
+    })
+}
+
 #[tokio::test]
 async fn without_a_status_an_answer_is_not_whole() {
     let table = [("grpc-status", ["0", "0"]), ("x-sum", ["2", "9"])];
     for (trailer, statuses) in table {
         let runs = Runs::default();
-        let counted = runs.clone();
-        let inner = tower::service_fn(move |_: Request<RequestBody<Full<Bytes>>>| {
-            counted.begin();
-            async move {
-                let trailers = (HeaderName::from_static(trailer), HeaderValue::from_static("0"));
-                let frames = [
-                    Frame::data(Bytes::from_static(EMPTY_MESSAGE)),
-                    Frame::trailers(HeaderMap::from_iter([trailers])),
-                ];
-                let frames = futures_util::stream::iter(frames.map(Ok::<_, Infallible>));
-                Ok::<_, Infallible>(Response::new(StreamBody::new(frames)))
-            }
-        });
         let policy = Policy::new().recover(Recover::Hold);
-        let service = Rig::new().idempotency.layer(policy).layer(inner);
+        let layer = Rig::new().idempotency.layer(policy);
+        let service = layer.layer(ending_in(trailer, "0", &runs));
         for expected in statuses {
             let answer = service.clone().oneshot(raw_call()).await.expect("no error");
             assert_eq!(status_of(answer).await, expected, "{trailer}");

@@ -9,9 +9,11 @@ use http_body_util::Full;
 use selfsame::{IdempotencyService, KeyMode, OnConflict, Policy, Recover, Served, ServerErrors};
 use selfsame_core::Find;
 use tokio::sync::Notify;
+use tower::{Layer, ServiceExt};
 
 use super::{Counted, charging, counted, observing, pass, reading};
-use crate::support::{Body, Inner, Rig, answer, post, send};
+use crate::grpc;
+use crate::support::{Body, Inner, Rig, Runs, answer, post, send};
 
 #[tokio::test]
 async fn retries_run_as_ever_and_are_counted_as_what_they_would_have_been() {
@@ -214,4 +216,21 @@ async fn of_a_body_that_nobody_read_nothing_can_be_said() {
     let empty = post("k").map(|_| Full::default());
     pass(&rig, &service, empty).await;
     assert_eq!((counted.unobserved("unread"), counted.observed("executed")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_call_would_be_kept_or_freed_by_the_status_in_its_trailers() {
+    for (status, retry) in [("0", "replayed"), ("14", "resumed"), ("13", "resumed")] {
+        counted!(counted);
+        let (rig, runs) = (Rig::new(), Runs::default());
+        let service = rig.idempotency.layer(observing());
+        let service = service.layer(grpc::ending_in("grpc-status", status, &runs));
+        for _ in 0..2 {
+            let answer = service.clone().oneshot(grpc::raw_call()).await.expect("no error");
+            assert_eq!(grpc::status_of(answer).await, status);
+            rig.idempotency.drained().await;
+        }
+        assert_eq!((counted.observed("executed"), counted.observed(retry)), (1, 1), "{status}");
+        assert_eq!(runs.count(), 2, "{status}");
+    }
 }
