@@ -17,10 +17,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use parking_lot::Mutex;
 use selfsame::BoxError;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
-use super::{Answered, Forwarded, Outgoing};
+use super::{Answered, Forwarded, Outgoing, POOL_IDLE};
 use crate::{background, config};
 
 /// How many requests go over one connection before another is opened: what servers are asked to
@@ -53,6 +53,7 @@ struct Connection {
     sender: SendRequest<Noted>,
     /// Held once here, and once by each request that is under way.
     slot: Slot,
+    used_at: Instant,
 }
 
 /// A request's place on a connection, until its answer is read or dropped.
@@ -100,10 +101,7 @@ impl Connections {
                 // It was still in the queue when its connection closed.
                 Some(unsent) if tries < TRIES => request = unsent,
                 Some(_) => return Forwarded::NeverSent(error.into_error().into()),
-                None if never_began(error.error(), begun.load(Ordering::Relaxed)) => {
-                    return Forwarded::NeverSent(error.into_error().into());
-                }
-                None => return Forwarded::AnswerLost(error.into_error().into()),
+                None => return judged(error.into_error(), &begun),
             }
         }
     }
@@ -129,35 +127,73 @@ impl Connections {
             }
         });
         let slot = Slot::default();
-        self.open.lock().push(Connection { sender: sender.clone(), slot: slot.clone() });
+        let connection =
+            Connection { sender: sender.clone(), slot: slot.clone(), used_at: Instant::now() };
+        self.open.lock().push(connection);
         Ok((sender, slot))
     }
 
     fn with_room(&self) -> Option<(SendRequest<Noted>, Slot)> {
         let mut open = self.open.lock();
-        open.retain(|connection| !connection.sender.is_closed());
+        open.retain(|connection| !connection.sender.is_closed() && !connection.is_stale());
         let is_full = open.len() >= CONNECTIONS_MAX;
-        let least = open.iter().min_by_key(|connection| Arc::strong_count(&connection.slot))?;
-        let has_room = Arc::strong_count(&least.slot) <= STREAMS_MAX;
-        (has_room || is_full).then(|| (least.sender.clone(), least.slot.clone()))
+        let least = open.iter_mut().min_by_key(|connection| connection.under_way())?;
+        if least.under_way() >= STREAMS_MAX && !is_full {
+            return None;
+        }
+        least.used_at = Instant::now();
+        Some((least.sender.clone(), least.slot.clone()))
     }
 }
 
-/// Whether the upstream said that it did not begin this request, and never will (RFC 9113, 8.7):
-/// by refusing its stream, or by going away with an earlier one as its last.
-///
-/// hyper reports a `GOAWAY` for a request of which the body was not yet begun whatever its stream,
-/// so that only of the others is it proof.
-fn never_began(error: &hyper::Error, body_begun: bool) -> bool {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref::<h2::Error>() {
-            let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-            return error.is_remote() && (refused || error.is_go_away() && body_begun);
-        }
-        cause = error.source();
+impl Connection {
+    fn under_way(&self) -> usize {
+        Arc::strong_count(&self.slot) - 1
     }
-    false
+
+    /// Whether it has been unused for so long that the upstream may be about to close it.
+    fn is_stale(&self) -> bool {
+        self.under_way() == 0 && self.used_at.elapsed() > POOL_IDLE
+    }
+}
+
+/// How a forward ended whose body was `begun` or not.
+fn judged(error: hyper::Error, begun: &AtomicBool) -> Forwarded {
+    let never_began = match refusal(&error) {
+        Some(Refusal::Stream) => true,
+        // hyper reports a `GOAWAY` whatever the stream for a request that it is just about to send:
+        // of such a one nothing is known. Its body is not begun by then.
+        Some(Refusal::GoAway) => begun.load(Ordering::Relaxed),
+        None => false,
+    };
+    match never_began {
+        true => Forwarded::NeverSent(error.into()),
+        false => Forwarded::AnswerLost(error.into()),
+    }
+}
+
+/// How an upstream says that it did not begin a request and never will (RFC 9113, 8.7).
+enum Refusal {
+    /// By refusing its stream.
+    Stream,
+    /// By going away, with an earlier stream as its last.
+    GoAway,
+}
+
+fn refusal(error: &hyper::Error) -> Option<Refusal> {
+    let mut cause = error.source();
+    let error = loop {
+        match cause?.downcast_ref::<h2::Error>() {
+            Some(error) => break error,
+            None => cause = cause?.source(),
+        }
+    };
+    match error.reason() {
+        _ if !error.is_remote() => None,
+        _ if error.is_go_away() => Some(Refusal::GoAway),
+        Some(h2::Reason::REFUSED_STREAM) if error.is_reset() => Some(Refusal::Stream),
+        _ => None,
+    }
 }
 
 /// A body that notes whether it was begun.
