@@ -1,0 +1,163 @@
+//! Servers in processes of their own, on free ports of the loopback; stopped by their id.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Protection, any_port};
+use crate::timing::Stopwatch;
+
+/// What every upstream and app answers.
+pub(super) const ANSWER: &str = r#"{"id":"ch_1MqLxe2eZvKYlo2C","object":"charge","amount":2000,"currency":"eur","status":"succeeded"}"#;
+
+/// How long a server may take to start, and to stop.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// The system counts processor time in this unit.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A running server. Dropping it stops it.
+pub(super) struct Server {
+    pub(super) address: SocketAddr,
+    child: Child,
+}
+
+impl Server {
+    /// The processor time that it and its children took so far, in seconds.
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        let own = self.child.id();
+        let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
+        let children = children.unwrap_or_default();
+        let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+        std::iter::once(own).chain(children).map(cpu_seconds_of).sum()
+    }
+
+    fn is_gone(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Asked first: nginx, when killed, would leave its workers behind.
+        let _gone = Command::new("kill").arg(self.child.id().to_string()).status();
+        let asked = Stopwatch::start();
+        while !self.is_gone() && asked.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
+
+fn cpu_seconds_of(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in brackets, may hold anything; user and system time are fields 14 and 15.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    ticks / TICKS_PER_SECOND
+}
+
+/// nginx that answers by itself.
+pub(super) fn nginx_upstream(folder: &Path) -> Result<Server> {
+    let server = format!("default_type application/json; location / {{ return 200 '{ANSWER}'; }}");
+    nginx(folder, 1, "", &server)
+}
+
+/// nginx in front of `upstream`, with connections kept.
+pub(super) fn nginx_proxy(upstream: SocketAddr, folder: &Path) -> Result<Server> {
+    let pool = format!(
+        "upstream behind {{ server {upstream}; keepalive 64; keepalive_requests 1000000000; }}"
+    );
+    let server = "location / { proxy_pass http://behind; proxy_http_version 1.1; \
+                  proxy_set_header Connection ''; }";
+    nginx(folder, 2, &pool, server)
+}
+
+fn nginx(folder: &Path, workers: u32, pool: &str, server: &str) -> Result<Server> {
+    // nginx cannot be asked which port it got.
+    let address = TcpListener::bind(any_port())?.local_addr()?;
+    let folder = folder.canonicalize()?;
+    let at = folder.display();
+    let config = format!(
+        "daemon off; worker_processes {workers}; pid {at}/nginx.pid; error_log {at}/error.log;
+         events {{ worker_connections 1024; }}
+         http {{
+           access_log off; keepalive_requests 1000000000; tcp_nodelay on;
+           client_body_temp_path {at}/body; proxy_temp_path {at}/proxy;
+           fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
+           {pool}
+           server {{ listen {address} reuseport; {server} }}
+         }}"
+    );
+    let path = folder.join("nginx.conf");
+    std::fs::write(&path, config)?;
+    let mut command = Command::new("nginx");
+    command.arg("-p").arg(&folder).arg("-c").arg(&path).arg("-e").arg(folder.join("error.log"));
+    let child = command.stdin(Stdio::null()).spawn().context("nginx cannot be started")?;
+    let mut server = Server { address, child };
+    let asked = Stopwatch::start();
+    while TcpStream::connect(address).is_err() {
+        if server.is_gone() || asked.elapsed() > PATIENCE {
+            bail!("nginx does not serve: see {}", folder.join("error.log").display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(server)
+}
+
+/// This program as a bare proxy.
+pub(super) fn hyper_proxy(upstream: SocketAddr) -> Result<Server> {
+    this_program(&["proxy", &upstream.to_string()])
+}
+
+/// This program as an app.
+pub(super) fn app(protection: Protection) -> Result<Server> {
+    this_program(&["app", protection.word()])
+}
+
+fn this_program(args: &[&str]) -> Result<Server> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let child = command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+    let mut server = Server { address: any_port(), child };
+    let stdout = server.child.stdout.take().context("it was piped")?;
+    let line = BufReader::new(stdout).lines().next().context("it ended before it served")??;
+    server.address = line.parse()?;
+    Ok(server)
+}
+
+/// The gateway as it is delivered.
+pub(super) fn gateway(upstream: SocketAddr, data: &Path, in_memory: bool) -> Result<Server> {
+    let store = match in_memory {
+        true => "memory:".into(),
+        false => format!("file:{}", data.join("records").display()),
+    };
+    let upstream = format!("http://{upstream}");
+    let local = any_port().to_string();
+    let mut command = Command::new("target/release/selfsame");
+    command.args(["serve", "--upstream", &upstream, "--listen", &local, "--admin", &local]);
+    command.args(["--store", &store]).env_remove("SELFSAME_LOG");
+    let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
+    let mut server =
+        Server { address: any_port(), child: child.context("the gateway cannot be started")? };
+    let mut log = BufReader::new(server.child.stderr.take().context("it was piped")?);
+    let mut said = String::new();
+    loop {
+        let mut line = String::new();
+        if log.read_line(&mut line)? == 0 {
+            bail!("the gateway did not start:\n{said}");
+        }
+        said.push_str(&line);
+        let line: serde_json::Value = serde_json::from_str(&line).unwrap_or_default();
+        if line["message"] == "serving" {
+            server.address = line["listen"].as_str().context("it says where")?.parse()?;
+            break;
+        }
+    }
+    // A pipe that nobody reads would stop it.
+    std::thread::spawn(move || log.read_to_end(&mut Vec::new()));
+    Ok(server)
+}

@@ -1,0 +1,79 @@
+//! Selfsame's speed, as ratios to what is around it: `bench/run store` and `bench/run e2e`.
+//!
+//! Nothing here passes or fails by time. What is compared is measured in turns within one run, so
+//! that a slow moment of the machine meets all of it.
+
+mod e2e;
+mod figures;
+mod machine;
+mod report;
+mod store;
+mod timing;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Parser;
+
+#[derive(Parser)]
+#[command(name = "bench/run", about)]
+struct Cli {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// Selfsame's speed, as ratios to what is around it.
+#[derive(clap::Subcommand)]
+enum What {
+    /// The stores: claims, completions and replays beside what the disk could do
+    Store(Options),
+    /// The gateway and the layer over real sockets, beside bare proxies and bare apps
+    E2e(Options),
+    #[command(hide = true)]
+    Proxy { upstream: SocketAddr },
+    #[command(hide = true)]
+    App { protection: e2e::Protection },
+}
+
+/// How long, how often, and where to.
+#[derive(clap::Args)]
+struct Options {
+    /// How long each measurement takes [default: 4, or 10 with --long]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: Option<u64>,
+    /// How often each measurement is made [default: 5, or 9 with --long]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: Option<u64>,
+    /// Longer, and with a million records to expire
+    #[arg(long)]
+    long: bool,
+    /// Where to write the figures as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Where records are kept meanwhile: a disk, not memory
+    #[arg(long, value_name = "FOLDER", default_value = "target/bench-data")]
+    data: PathBuf,
+    /// Only what has this in its name
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    only: String,
+}
+
+impl Options {
+    fn seconds(&self) -> u64 {
+        self.seconds.unwrap_or(if self.long { 10 } else { 4 })
+    }
+
+    fn rounds(&self) -> u64 {
+        self.rounds.unwrap_or(if self.long { 9 } else { 5 })
+    }
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().what {
+        What::Store(options) => store::run(&options),
+        What::E2e(options) => e2e::run(&options),
+        What::Proxy { upstream } => e2e::serve_proxy(upstream),
+        What::App { protection } => e2e::serve_app(protection),
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether anyone has to wait while many records expire at once.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use selfsame::stores::EmbeddedOptions;
+use selfsame_core::FullStore;
+use tokio::task::JoinSet;
+
+use super::{Keys, open, work};
+use crate::figures::Latencies;
+use crate::timing::{AheadClock, Stopwatch};
+
+/// As the gateway's reaper goes.
+const STEP: usize = 1000;
+const STEP_PAUSE: Duration = Duration::from_millis(20);
+
+/// How many claim meanwhile.
+const CALLERS: usize = 16;
+/// They are not there to fill the disk, so they claim as clients do: with pauses.
+const CALLER_PAUSE: Duration = Duration::from_millis(5);
+
+/// What those who claimed meanwhile have seen.
+pub(super) struct Expiry {
+    pub(super) records: u64,
+    pub(super) claims: usize,
+    pub(super) took: Duration,
+    pub(super) longest_ms: f64,
+    pub(super) p99_ms: f64,
+}
+
+/// Lets 100,000 records expire at once, or a million, and claims beside the sweep.
+pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
+    let records = if long { 1_000_000 } else { 100_000 };
+    let clock = Arc::new(AheadClock::new());
+    let data = folder.join("expiry");
+    let store = open(&data, EmbeddedOptions::default().clock(clock.clone()))?;
+    work::fill(&store, records, work::ANSWER_BYTES).await?;
+    clock.jump(25);
+
+    let is_over = Arc::new(AtomicBool::new(false));
+    let keys = Arc::new(Keys::from(records));
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        callers.spawn(claim(store.clone(), keys.clone(), is_over.clone()));
+    }
+    let begun = Stopwatch::start();
+    let swept = sweep(&*store).await;
+    let took = begun.elapsed();
+    is_over.store(true, Ordering::Relaxed);
+    let mut claims = Latencies::default();
+    while let Some(seen) = callers.join_next().await {
+        claims.extend(seen??);
+    }
+    drop(store);
+    std::fs::remove_dir_all(&data)?;
+    if swept? != records {
+        bail!("not all of {records} records expired");
+    }
+    let (longest_ms, p99_ms) = (claims.percentile(1.0), claims.percentile(0.99));
+    Ok(Expiry { records, claims: claims.len(), took, longest_ms, p99_ms })
+}
+
+async fn sweep(store: &dyn FullStore) -> Result<u64> {
+    let mut removed = 0;
+    loop {
+        let swept = store.sweep(STEP).await?;
+        removed += swept.removed as u64;
+        if swept.finished {
+            return Ok(removed);
+        }
+        tokio::time::sleep(STEP_PAUSE).await;
+    }
+}
+
+async fn claim(
+    store: Arc<dyn FullStore>,
+    keys: Arc<Keys>,
+    is_over: Arc<AtomicBool>,
+) -> Result<Latencies> {
+    let mut claims = Latencies::default();
+    while !is_over.load(Ordering::Relaxed) {
+        let ask = keys.next();
+        let call = Stopwatch::start();
+        store.claim(&ask).await?;
+        claims.add(call.elapsed());
+        tokio::time::sleep(CALLER_PAUSE).await;
+    }
+    Ok(claims)
+}

@@ -1,0 +1,130 @@
+//! `bench/run store`: what the stores do beside what the disk could.
+
+mod expiry;
+mod raw;
+mod size;
+mod work;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use selfsame::stores::{EmbeddedOptions, EmbeddedStore, MemoryStore};
+use selfsame_core::FullStore;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use self::work::Keys;
+use crate::figures::Spread;
+use crate::report::{self, RATE, Table, Target, number};
+use crate::{Options, machine};
+
+const RAW: &str = "the disk alone, 64 pairs a sync";
+const AT_64: &str = "file, 64 in flight";
+const CLAIM_P99: &str = "claim p99 ms";
+const SYNC_P99: &str = "sync p99 ms";
+const PAIR_COLUMNS: &[&str] = &[
+    RATE,
+    "claim p50 ms",
+    CLAIM_P99,
+    "complete p50 ms",
+    "complete p99 ms",
+    "sync p50 ms",
+    SYNC_P99,
+];
+const REPLAY_COLUMNS: &[&str] = &[RATE, "p50 ms", "p99 ms"];
+const KEPT_COLUMNS: &[&str] = &["bytes"];
+const KIB: f64 = 1024.0;
+
+/// Measures the stores.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    std::fs::create_dir_all(&options.data)?;
+    let file_system = machine::file_system(&options.data)?;
+    let folder = tempfile::Builder::new().prefix("store-").tempdir_in(&options.data)?;
+    let runtime = Runtime::new()?;
+    let time = Duration::from_secs(options.seconds());
+
+    let mut pairs = Table::new("Claim and complete, an answer of 1 KiB", Some(RAW), PAIR_COLUMNS);
+    let mut replays = Table::new("Replays, 64 in flight", None, REPLAY_COLUMNS);
+    for round in 1..=options.rounds() {
+        eprintln!("round {round} of {}", options.rounds());
+        pairs.add(RAW, raw::write(folder.path(), time)?);
+        runtime.block_on(one_round(&folder, time, &mut pairs, &mut replays))?;
+    }
+    eprintln!("bytes on disk");
+    let size = runtime.block_on(size::measure(folder.path()))?;
+    eprintln!("expiry");
+    let expiry = runtime.block_on(expiry::measure(folder.path(), options.long))?;
+
+    let targets = targets(&pairs, &size, &expiry);
+    let notes = [
+        format!("The records are on {file_system}."),
+        format!(
+            "While {} records expired in {} s, {} claims were made beside; the longest took {} ms \
+             (p99 {} ms).",
+            number(expiry.records as f64),
+            number(expiry.took.as_secs_f64()),
+            number(expiry.claims as f64),
+            number(expiry.longest_ms),
+            number(expiry.p99_ms),
+        ),
+    ];
+    report::publish(options, &notes, &[pairs, replays, size.table()], &targets)
+}
+
+async fn one_round(
+    folder: &TempDir,
+    time: Duration,
+    pairs: &mut Table,
+    replays: &mut Table,
+) -> Result<()> {
+    let data = folder.path().join("round");
+    let file = open(&data, EmbeddedOptions::default())?;
+    for in_flight in [1, 16, 64, 256] {
+        let name = format!("file, {in_flight} in flight");
+        pairs.add(&name, work::pairs(&file, in_flight, time).await?);
+    }
+    replays.add("file", work::replays(&file, 64, time).await?);
+    drop(file);
+    std::fs::remove_dir_all(&data)?;
+
+    let memory: Arc<dyn FullStore> = Arc::new(MemoryStore::new());
+    pairs.add("memory, 64 in flight", work::pairs(&memory, 64, time).await?);
+    replays.add("memory", work::replays(&memory, 64, time).await?);
+    Ok(())
+}
+
+fn open(folder: &Path, options: EmbeddedOptions) -> Result<Arc<dyn FullStore>> {
+    Ok(Arc::new(EmbeddedStore::open(folder, options)?))
+}
+
+fn targets(pairs: &Table, size: &size::Size, expiry: &expiry::Expiry) -> Vec<Target> {
+    let mut targets = Vec::new();
+    if let (Some(rate), Some(part)) = (pairs.figure(AT_64, RATE), pairs.ratio(AT_64, RAW)) {
+        targets.push(Target::new(
+            "pairs a second at 64 in flight: at least 20,000, or 0.07 of the disk alone",
+            format!("{}, or {}", number(rate.median), number(part.median)),
+            rate.median >= 20_000.0 || part.median >= 0.07,
+        ));
+    }
+    let claim = pairs.figure(AT_64, CLAIM_P99);
+    if let (Some(Spread { median: claim, .. }), Some(sync)) = (claim, pairs.figure(RAW, SYNC_P99)) {
+        targets.push(Target::new(
+            "claim p99 at 64 in flight: below 5 ms, or 6 syncs' p99",
+            format!("{} ms, or {} syncs", number(claim), number(claim / sync.median)),
+            claim < 5.0 || claim < 6.0 * sync.median,
+        ));
+    }
+    targets.push(Target::new(
+        format!("the longest claim while {} expire: below 50 ms", number(expiry.records as f64)),
+        format!("{} ms", number(expiry.longest_ms)),
+        expiry.longest_ms < 50.0,
+    ));
+    targets.push(Target::new(
+        "a record with an answer of 1 KiB, on disk: below 1.6 KiB",
+        format!("{} KiB", number(size.full / KIB)),
+        size.full < 1.6 * KIB,
+    ));
+    targets
+}

@@ -1,0 +1,49 @@
+//! How many bytes a record takes on disk.
+
+use std::path::Path;
+
+use anyhow::Result;
+use selfsame::stores::EmbeddedOptions;
+
+use super::{KEPT_COLUMNS, open, work};
+use crate::report::Table;
+
+const RECORDS: u64 = 100_000;
+
+/// Bytes for each record.
+pub(super) struct Size {
+    /// With an answer of 1 KiB.
+    pub(super) full: f64,
+    /// With an answer without a body.
+    empty: f64,
+}
+
+impl Size {
+    pub(super) fn table(&self) -> Table {
+        let title = format!("Bytes on disk for a record, of {RECORDS}");
+        let mut table = Table::new(title, None, KEPT_COLUMNS);
+        table.add("with an answer of 1 KiB", vec![("bytes", self.full)]);
+        table.add("with an empty answer", vec![("bytes", self.empty)]);
+        table.add("the answer's own part", vec![("bytes", self.full - self.empty)]);
+        table
+    }
+}
+
+/// Fills stores in `folder`, and weighs them.
+pub(super) async fn measure(folder: &Path) -> Result<Size> {
+    Ok(Size { full: weigh(folder, work::ANSWER_BYTES).await?, empty: weigh(folder, 0).await? })
+}
+
+async fn weigh(folder: &Path, answer_bytes: usize) -> Result<f64> {
+    let data = folder.join("size");
+    let store = open(&data, EmbeddedOptions::default())?;
+    work::fill(&store, RECORDS, answer_bytes).await?;
+    // Closing it moves the log into the file.
+    drop(store);
+    let mut bytes = 0;
+    for entry in std::fs::read_dir(&data)? {
+        bytes += entry?.metadata()?.len();
+    }
+    std::fs::remove_dir_all(&data)?;
+    Ok(bytes as f64 / RECORDS as f64)
+}
