@@ -102,8 +102,7 @@ impl RecordId {
     pub const LEN: usize = 32;
 
     /// The id of `key`, as used by `tenant` within `scope`.
-    pub fn derive(secret: &Secret, tenant: &Tenant, scope: &Scope, key: &Key) -> Self {
-        let tenant = tenant.tag(secret);
+    pub fn derive(secret: &Secret, tenant: TenantTag, scope: &Scope, key: &Key) -> Self {
         let key = key.as_str().as_bytes();
         Self(match scope {
             Scope::Tenant => secret.tag("record/tenant", &[&tenant.0, key]),
@@ -162,7 +161,8 @@ mod tests {
 
     fn id(tenant: &Tenant, scope: &Scope, key: &str) -> RecordId {
         let secret = Secret::from_bytes(&[7; Secret::LEN]);
-        RecordId::derive(&secret, tenant, scope, &Key::parse(key.as_bytes()).expect("valid"))
+        let key = Key::parse(key.as_bytes()).expect("valid");
+        RecordId::derive(&secret, tenant.tag(&secret), scope, &key)
     }
 
     #[test]

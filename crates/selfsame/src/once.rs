@@ -140,8 +140,9 @@ impl Once {
         let stopwatch = Stopwatch::start();
         let input = input.map_err(OnceError::Input)?;
         let scope = Scope::Function { name: function.clone() };
+        let tag = tenant.tag(&engine.secret);
         let ask = Ask {
-            id: RecordId::derive(&engine.secret, &tenant, &scope, &key),
+            id: RecordId::derive(&engine.secret, tag, &scope, &key),
             fingerprint: Fingerprint::of_call(&function, &input, Some(&engine.secret)),
             attempt_id: AttemptId::random(),
             lease: policy.lease,
@@ -149,7 +150,7 @@ impl Once {
             remember: policy.remember,
             recover: policy.recover,
             label: Label {
-                tenant: tenant.tag(&engine.secret),
+                tenant: tag,
                 tenant_name: tenant.name().map(Into::into),
                 key,
                 route: function.into(),

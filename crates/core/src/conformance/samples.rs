@@ -30,8 +30,9 @@ pub fn ask(key: &str) -> Ask {
 pub fn ask_of(tenant: &Tenant, key: &str) -> Ask {
     let secret = Secret::from_bytes(&[7; Secret::LEN]);
     let key = Key::parse(key.as_bytes()).expect("the laws' keys are valid");
+    let tag = tenant.tag(&secret);
     Ask {
-        id: RecordId::derive(&secret, tenant, &Scope::Tenant, &key),
+        id: RecordId::derive(&secret, tag, &Scope::Tenant, &key),
         fingerprint: fingerprint("first body"),
         attempt_id: AttemptId::random(),
         lease: LEASE,
@@ -39,7 +40,7 @@ pub fn ask_of(tenant: &Tenant, key: &str) -> Ask {
         remember: Duration::ZERO,
         recover: Recover::Resume,
         label: Label {
-            tenant: tenant.tag(&secret),
+            tenant: tag,
             tenant_name: tenant.name().map(Into::into),
             key,
             route: "POST /charges".into(),

@@ -23,10 +23,11 @@ pub(crate) fn scope<B>(
             Scope::Endpoint { method: keyed.parts.method.clone(), route: policy.route.to_string() }
         }
     };
+    let tag = tenant.tag(secret);
     Ok(Identity {
-        id: RecordId::derive(secret, &tenant, &scope, &keyed.key),
+        id: RecordId::derive(secret, tag, &scope, &keyed.key),
         label: Label {
-            tenant: tenant.tag(secret),
+            tenant: tag,
             tenant_name: tenant.name().map(Into::into),
             key: keyed.key.clone(),
             route: (*policy.route).into(),
