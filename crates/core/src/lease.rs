@@ -1,6 +1,7 @@
 //! [`Lease`], [`Fence`], [`AttemptId`] and [`Birth`]: the right to run, and the proof that it is
 //! still ours.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
@@ -42,7 +43,10 @@ impl AttemptId {
 
     /// A new attempt id.
     pub fn random() -> Self {
-        Self(*uuid::Uuid::new_v4().as_bytes())
+        thread_local! {
+            static POOL: RefCell<Pool> = const { RefCell::new(Pool { ids: [[0; AttemptId::LEN]; POOL_IDS], left: 0 }) };
+        }
+        POOL.with_borrow_mut(|pool| Self(pool.next()))
     }
 
     /// The attempt id a store kept.
@@ -53,6 +57,26 @@ impl AttemptId {
     /// The bytes a store keeps.
     pub fn as_bytes(&self) -> &[u8; Self::LEN] {
         &self.0
+    }
+}
+
+/// How many ids are asked of the system at once: each request to it costs as much as hashing does.
+const POOL_IDS: usize = 64;
+
+/// Random bytes that nobody has had yet.
+struct Pool {
+    ids: [[u8; AttemptId::LEN]; POOL_IDS],
+    left: usize,
+}
+
+impl Pool {
+    fn next(&mut self) -> [u8; AttemptId::LEN] {
+        if self.left == 0 {
+            getrandom::fill(self.ids.as_flattened_mut()).expect("the system has random bytes");
+            self.left = POOL_IDS;
+        }
+        self.left -= 1;
+        self.ids[self.left]
     }
 }
 
