@@ -1,7 +1,9 @@
 //! [`Idempotency`]: a store with all that keeps its promises while requests come and go.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use selfsame_core::{FullStore, Key, Secret, Store, StoreError};
 use tokio_util::task::TaskTracker;
@@ -92,8 +94,17 @@ impl Idempotency {
 }
 
 impl Engine {
-    /// Runs `work` on a task of its own: it ends even if whoever asked for it goes away.
-    pub(crate) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.work.spawn(work);
+    /// Sees `work` to its end even if whoever asked for it goes away. As far as it comes at once it
+    /// is done here, and the rest on a task of its own: a task costs more than a replay does.
+    pub(crate) async fn detach<W>(&self, work: Pin<Box<W>>)
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let mut work = self.work.track_future(work);
+        // There is no await between the first step and the task, so nobody can leave in between.
+        let step = poll_fn(|cx| Poll::Ready(Pin::new(&mut work).poll(cx))).await;
+        if step.is_pending() {
+            background::spawn(work);
+        }
     }
 }

@@ -157,7 +157,8 @@ impl Once {
             },
         };
         let (reply, ended) = oneshot::channel();
-        engine.clone().detach(async move {
+        let home = engine.clone();
+        let work = Box::pin(async move {
             let turn = steps::take_turn(&engine, &ask, None, &policy).await;
             let served = served(&turn);
             let ended = match turn.settled {
@@ -178,6 +179,7 @@ impl Once {
             // Whoever asked may have gone; what was recorded is there for the next call.
             let _gone = reply.send(ended);
         });
+        home.detach(work).await;
         match ended.await {
             Ok(Ended::Result(result)) => result,
             Ok(Ended::Panic(payload)) => std::panic::resume_unwind(payload),

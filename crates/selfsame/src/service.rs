@@ -72,8 +72,9 @@ impl<S> IdempotencyService<S> {
 
         // The client may hang up from here on: what is claimed is run and recorded all the same.
         let (reply, answer) = oneshot::channel();
-        let (response_timeout, waiting) = (policy.response_timeout, dialect.clone());
-        engine.clone().detach(async move {
+        let (home, response_timeout, waiting) =
+            (engine.clone(), policy.response_timeout, dialect.clone());
+        let work = Box::pin(async move {
             let turn = steps::take_turn(&engine, &asked.ask, asked.preferred_wait, &policy).await;
             let delivery = match turn.settled {
                 Settled::Run(claim) => {
@@ -101,6 +102,7 @@ impl<S> IdempotencyService<S> {
             };
             delivery.after(turn.waited, asked.preferred_wait).deliver(reply).await;
         });
+        home.detach(work).await;
         await_reply(response_timeout, &waiting, answer).await
     }
 }
