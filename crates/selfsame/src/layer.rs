@@ -7,6 +7,7 @@ use tower_layer::Layer;
 use crate::engine::Engine;
 use crate::policy::{Mode, Policy};
 use crate::service::IdempotencyService;
+use crate::telemetry::Meter;
 
 /// Wraps a service so that the same key gives the same answer. Made by
 /// [`Idempotency::layer`](crate::Idempotency::layer).
@@ -14,6 +15,7 @@ use crate::service::IdempotencyService;
 pub struct IdempotencyLayer {
     engine: Arc<Engine>,
     policy: Arc<Policy>,
+    meter: Arc<Meter>,
 }
 
 impl IdempotencyLayer {
@@ -21,7 +23,8 @@ impl IdempotencyLayer {
         if policy.mode == Mode::Observe {
             tracing::info!(route = &*policy.route, "requests are observed, and not protected");
         }
-        Self { engine, policy: Arc::new(policy) }
+        let meter = Arc::new(Meter::new(policy.route.clone()));
+        Self { engine, policy: Arc::new(policy), meter }
     }
 }
 
@@ -29,6 +32,7 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = IdempotencyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        IdempotencyService::new(inner, self.engine.clone(), self.policy.clone())
+        let Self { engine, policy, meter } = self.clone();
+        IdempotencyService { inner, engine, policy, meter }
     }
 }

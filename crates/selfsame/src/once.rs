@@ -23,7 +23,7 @@ use crate::policy::Policy;
 use crate::reject::Refusal;
 use crate::run::Run;
 use crate::steps::{self, Recorder, Settled, Turn};
-use crate::telemetry;
+use crate::telemetry::Meter;
 use crate::timing::Stopwatch;
 
 /// A call of a function under a key: made once, and its result given to every call after.
@@ -175,7 +175,7 @@ impl Once {
                 // A function has no way to say that it ran unprotected.
                 Settled::Bypass => Ended::Result(Err(OnceError::StoreUnavailable)),
             };
-            telemetry::served(&policy.route, served, stopwatch.elapsed(), None);
+            Meter::new(policy.route.clone()).served(served, stopwatch.elapsed(), None);
             // Whoever asked may have gone; what was recorded is there for the next call.
             let _gone = reply.send(ended);
         });

@@ -113,6 +113,9 @@ pub enum Served {
 }
 
 impl Served {
+    /// The last of them, by which they are counted.
+    pub(crate) const LAST: Self = Self::Passed;
+
     /// What became of a request that runs, by which attempt it is.
     pub(crate) fn by_attempt(attempt: u32) -> Self {
         if attempt > 1 { Self::Resumed } else { Self::Executed }

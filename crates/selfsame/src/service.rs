@@ -19,23 +19,20 @@ use crate::outcome::Served;
 use crate::policy::{Mode, Policy};
 use crate::reject::{self, Refusal};
 use crate::steps::{self, Parsed, Recorder, Settled};
-use crate::telemetry;
+use crate::telemetry::Meter;
 use crate::timing::{RanFor, Stopwatch};
 
 /// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
 /// service's own: a refusal is a response.
 #[derive(Clone)]
 pub struct IdempotencyService<S> {
-    inner: S,
-    engine: Arc<Engine>,
-    policy: Arc<Policy>,
+    pub(crate) inner: S,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) meter: Arc<Meter>,
 }
 
 impl<S> IdempotencyService<S> {
-    pub(crate) fn new(inner: S, engine: Arc<Engine>, policy: Arc<Policy>) -> Self {
-        Self { inner, engine, policy }
-    }
-
     /// The seven steps: parse, scope, fingerprint, claim, run, record, replay.
     async fn handle<B, R>(self, request: Request<B>) -> Result<Response<ResponseBody<R>>, S::Error>
     where
@@ -47,7 +44,7 @@ impl<S> IdempotencyService<S> {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let Self { mut inner, engine, policy } = self;
+        let Self { mut inner, engine, policy, meter: _ } = self;
         if policy.mode == Mode::Observe {
             return observe::pass(&mut inner, request, engine, policy).await;
         }
@@ -129,14 +126,14 @@ where
         // The clone stays behind: readiness was polled on the one that is called.
         let clone = self.clone();
         let ready = std::mem::replace(self, clone);
-        let policy = self.policy.clone();
+        let meter = self.meter.clone();
         Box::pin(async move {
             let stopwatch = Stopwatch::start();
             let mut answered = ready.handle(request).await;
             if let Ok(response) = &mut answered {
                 let served = response.extensions().get().copied().unwrap_or(Served::Passed);
                 let ran = response.extensions_mut().remove::<RanFor>().map(|ran| ran.0);
-                telemetry::served(&policy.route, served, stopwatch.elapsed(), ran);
+                meter.served(served, stopwatch.elapsed(), ran);
             }
             answered
         })

@@ -1,17 +1,65 @@
 //! The names of our metrics, in one place. Labels are routes and outcomes, never a key.
+//!
+//! What every request counts is looked up once and kept, because a look-up costs more than the
+//! counting. So a recorder is to be installed before the first request.
 
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::Duration;
 
-use metrics::{counter, gauge, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
 use crate::outcome::Served;
 
-pub(crate) fn served(route: &str, served: Served, took: Duration, ran: Option<Duration>) {
-    let outcome = served.label();
-    counter!("selfsame_requests_total", "route" => route.to_owned(), "outcome" => outcome)
-        .increment(1);
-    histogram!("selfsame_request_seconds", "outcome" => outcome).record(took);
-    histogram!("selfsame_overhead_seconds").record(took.saturating_sub(ran.unwrap_or_default()));
+const OUTCOMES: usize = Served::LAST as usize + 1;
+
+static REQUEST_SECONDS: [OnceLock<Histogram>; OUTCOMES] = [const { OnceLock::new() }; OUTCOMES];
+static OVERHEAD_SECONDS: LazyLock<Histogram> =
+    LazyLock::new(|| histogram!("selfsame_overhead_seconds"));
+static IN_FLIGHT: LazyLock<Gauge> = LazyLock::new(|| gauge!("selfsame_in_flight"));
+
+/// Counts the requests of one route.
+pub(crate) struct Meter {
+    route: Arc<str>,
+    requests: [OnceLock<Counter>; OUTCOMES],
+}
+
+impl Meter {
+    pub(crate) fn new(route: Arc<str>) -> Self {
+        Self { route, requests: [const { OnceLock::new() }; OUTCOMES] }
+    }
+
+    pub(crate) fn served(&self, served: Served, took: Duration, ran: Option<Duration>) {
+        let outcome = served.label();
+        let requests = self.requests[served as usize].get_or_init(|| {
+            let route = self.route.to_string();
+            counter!("selfsame_requests_total", "route" => route, "outcome" => outcome)
+        });
+        requests.increment(1);
+        let seconds = REQUEST_SECONDS[served as usize]
+            .get_or_init(|| histogram!("selfsame_request_seconds", "outcome" => outcome));
+        seconds.record(took);
+        OVERHEAD_SECONDS.record(took.saturating_sub(ran.unwrap_or_default()));
+    }
+}
+
+/// Times one kind of call to one kind of store.
+pub(crate) struct StoreTimer {
+    op: &'static str,
+    seconds: OnceLock<Histogram>,
+}
+
+impl StoreTimer {
+    pub(crate) const fn new(op: &'static str) -> Self {
+        Self { op, seconds: OnceLock::new() }
+    }
+
+    pub(crate) fn took(&self, store: &'static str, took: Duration) {
+        let op = self.op;
+        let seconds = self
+            .seconds
+            .get_or_init(|| histogram!("selfsame_store_seconds", "store" => store, "op" => op));
+        seconds.record(took);
+    }
 }
 
 /// What would have become of a request that was only observed.
@@ -30,10 +78,6 @@ pub(crate) fn unobserved(route: &str, reason: &'static str) {
 /// A retry that ran again, and was answered otherwise than it would have been.
 pub(crate) fn differing_answer(route: &str) {
     counter!("selfsame_observed_differing_answers_total", "route" => route.to_owned()).increment(1);
-}
-
-pub(crate) fn store_call(store: &'static str, op: &'static str, took: Duration) {
-    histogram!("selfsame_store_seconds", "store" => store, "op" => op).record(took);
 }
 
 pub(crate) fn lease_expired() {
@@ -61,13 +105,13 @@ pub(crate) struct InFlight;
 
 impl InFlight {
     pub(crate) fn begin() -> Self {
-        gauge!("selfsame_in_flight").increment(1.0);
+        IN_FLIGHT.increment(1.0);
         Self
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        gauge!("selfsame_in_flight").decrement(1.0);
+        IN_FLIGHT.decrement(1.0);
     }
 }

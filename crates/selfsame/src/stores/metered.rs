@@ -9,23 +9,37 @@ use selfsame_core::{
     Release, Store, StoreError,
 };
 
-use crate::telemetry;
+use crate::telemetry::StoreTimer;
 use crate::timing::Stopwatch;
 
 /// Times each call on the hot path, by store and operation.
 pub(crate) struct Metered {
     inner: Arc<dyn FullStore>,
+    claims: StoreTimer,
+    renewals: StoreTimer,
+    checkpoints: StoreTimer,
+    completions: StoreTimer,
+    releases: StoreTimer,
+    reads: StoreTimer,
 }
 
 impl Metered {
     pub(crate) fn new(inner: Arc<dyn FullStore>) -> Self {
-        Self { inner }
+        Self {
+            inner,
+            claims: StoreTimer::new("claim"),
+            renewals: StoreTimer::new("renew"),
+            checkpoints: StoreTimer::new("checkpoint"),
+            completions: StoreTimer::new("complete"),
+            releases: StoreTimer::new("release"),
+            reads: StoreTimer::new("get"),
+        }
     }
 
-    async fn timed<T>(&self, op: &'static str, call: impl Future<Output = T>) -> T {
+    async fn timed<T>(&self, timer: &StoreTimer, call: impl Future<Output = T>) -> T {
         let stopwatch = Stopwatch::start();
         let result = call.await;
-        telemetry::store_call(self.inner.name(), op, stopwatch.elapsed());
+        timer.took(self.inner.name(), stopwatch.elapsed());
         result
     }
 }
@@ -37,11 +51,11 @@ impl Store for Metered {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        self.timed("claim", self.inner.claim(ask)).await
+        self.timed(&self.claims, self.inner.claim(ask)).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
-        self.timed("renew", self.inner.renew(lease)).await
+        self.timed(&self.renewals, self.inner.renew(lease)).await
     }
 
     async fn checkpoint(
@@ -49,18 +63,18 @@ impl Store for Metered {
         lease: &Lease,
         checkpoint: &Checkpoint,
     ) -> Result<Fenced, StoreError> {
-        self.timed("checkpoint", self.inner.checkpoint(lease, checkpoint)).await
+        self.timed(&self.checkpoints, self.inner.checkpoint(lease, checkpoint)).await
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        self.timed("complete", self.inner.complete(lease, answer)).await
+        self.timed(&self.completions, self.inner.complete(lease, answer)).await
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
-        self.timed("release", self.inner.release(lease, release)).await
+        self.timed(&self.releases, self.inner.release(lease, release)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
-        self.timed("get", self.inner.get(id)).await
+        self.timed(&self.reads, self.inner.get(id)).await
     }
 }
