@@ -136,23 +136,31 @@ impl Watch {
                 }
                 Place::Lost => return None,
                 _ => {
-                    let end = bytes.iter().position(|&byte| byte == b'\n');
-                    let taken = end.unwrap_or(bytes.len());
-                    let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
-                    self.line.extend_from_slice(&bytes[..taken.min(room)]);
-                    bytes = bytes.get(taken + 1..).unwrap_or_default();
-                    if end.is_some() {
-                        let mut line = std::mem::take(&mut self.line);
-                        let next = self.after_line(line.trim_ascii());
-                        line.clear();
-                        self.line = line;
-                        self.place = next.unwrap_or(Place::Lost);
-                        next?;
-                    }
+                    let Some(end) = memchr::memchr(b'\n', bytes) else {
+                        self.begin_line(bytes);
+                        return Some(());
+                    };
+                    let next = match self.line.is_empty() {
+                        true => self.after_line(bytes[..end.min(LINE_BYTES_MAX)].trim_ascii()),
+                        false => {
+                            self.begin_line(&bytes[..end]);
+                            let line = std::mem::take(&mut self.line);
+                            self.after_line(line.trim_ascii())
+                        }
+                    };
+                    self.place = next.unwrap_or(Place::Lost);
+                    next?;
+                    bytes = &bytes[end + 1..];
                 }
             }
         }
         Some(())
+    }
+
+    /// Keeps what has come of a line whose end has not.
+    fn begin_line(&mut self, bytes: &[u8]) {
+        let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
+        self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
     fn after_line(&mut self, line: &[u8]) -> Option<Place> {

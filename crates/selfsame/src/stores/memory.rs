@@ -21,8 +21,9 @@ use super::SystemClock;
 /// Enough that callers of different keys seldom meet.
 const SHARDS: usize = 64;
 
-/// Ordered, so that a sweep can go on behind the last id it saw.
-type Shard = BTreeMap<RecordId, Record>;
+/// Ordered, so that a sweep can go on behind the last id it saw. Boxed, because a tree moves what is
+/// in it about.
+type Shard = BTreeMap<RecordId, Box<Record>>;
 
 /// Records in this process.
 ///
@@ -127,9 +128,9 @@ impl Store for MemoryStore {
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         let (mut shard, now) = self.lock(&ask.id);
-        let (claimed, next) = selfsame_core::claim(shard.get(&ask.id), ask, now);
+        let (claimed, next) = selfsame_core::claim(shard.get(&ask.id).map(Box::as_ref), ask, now);
         if let Some(next) = next {
-            shard.insert(ask.id, next);
+            shard.insert(ask.id, Box::new(next));
         }
         Ok(claimed)
     }
@@ -147,9 +148,10 @@ impl Store for MemoryStore {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
+        let answer = answer.clone().apart();
         let (mut shard, now) = self.lock(&lease.id);
         let Some(record) = shard.get_mut(&lease.id) else { return Ok(Recorded::Lost) };
-        Ok(record.complete(lease, answer.clone(), now))
+        Ok(record.complete(lease, answer, now))
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
@@ -164,7 +166,8 @@ impl Store for MemoryStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let (shard, now) = self.lock(id);
-        Ok(shard.get(id).cloned().and_then(|record| record.seen_at(now)))
+        let record = shard.get(id).map(|record| Record::clone(record));
+        Ok(record.and_then(|record| record.seen_at(now)))
     }
 }
 
