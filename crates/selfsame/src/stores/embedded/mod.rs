@@ -7,8 +7,8 @@
 //! | looker | scans: finding, counting, sweeping | read-only |
 //! | checkpointer | moves the write-ahead log into the file | its own |
 //!
-//! A claim is first looked up by a reader: a key whose record needs no change gets its answer
-//! there. Everything else goes to the writer, which decides anew.
+//! A claim of a key that was seen lately is first looked up by a reader: where its record needs no
+//! change it gets its answer there. Everything else goes to the writer, which decides anew.
 
 mod checkpointer;
 mod expiry;
@@ -20,6 +20,7 @@ mod options;
 mod reader;
 mod rows;
 mod schema;
+mod seen;
 mod snapshot;
 mod store;
 mod trouble;
@@ -30,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selfsame_core::{Clock, StoreErrorKind};
+use selfsame_core::{Ask, Claimed, Clock, StoreError, StoreErrorKind};
 
 pub use options::{EmbeddedOptions, Leases};
 pub use trouble::OpenError;
@@ -41,6 +42,7 @@ use folder::Folder;
 use jobs::Queue;
 use ledger::Ledger;
 use reader::Reader;
+use seen::Seen;
 use snapshot::Snapshot;
 use trouble::Health;
 use writer::Writer;
@@ -70,6 +72,7 @@ pub struct EmbeddedStore {
     folder: Folder,
     clock: Arc<dyn Clock>,
     swept_to: Mutex<Vec<u8>>,
+    seen: Seen,
 }
 
 impl EmbeddedStore {
@@ -83,8 +86,14 @@ impl EmbeddedStore {
         let writes = start_writing(&folder, ledger, &options)?;
         let reads = start_reading(&folder, READERS, boot, &options)?;
         let looks = start_reading(&folder, 1, boot, &options)?;
-        let (clock, swept_to) = (options.clock, Mutex::default());
-        Ok(Self { reads, looks, writes, folder, clock, swept_to })
+        let (clock, swept_to, seen) = (options.clock, Mutex::default(), Seen::new());
+        Ok(Self { reads, looks, writes, folder, clock, swept_to, seen })
+    }
+
+    /// What a claim comes to, where a reader can tell.
+    async fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, StoreError> {
+        let ask = ask.clone();
+        self.reads.ask(move |snapshot| snapshot.settled(&ask)).await
     }
 }
 

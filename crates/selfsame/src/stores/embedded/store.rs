@@ -16,12 +16,24 @@ impl Store for EmbeddedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        let looked = ask.clone();
-        if let Some(claimed) = self.reads.ask(move |snapshot| snapshot.settled(&looked)).await? {
+        // A key that nobody asked for lately is most likely new, and looked for in vain.
+        if self.seen.knows(&ask.id)
+            && let Some(claimed) = self.settled(ask).await?
+        {
             return Ok(claimed);
         }
-        let ask = ask.clone();
-        self.writes.ask(move |ledger| ledger.claim(&ask)).await
+        let written = ask.clone();
+        match self.writes.ask(move |ledger| ledger.claim(&written)).await {
+            Ok(claimed) => {
+                self.seen.remember(&ask.id);
+                Ok(claimed)
+            }
+            // What needs no write is answered even while nothing can be written.
+            Err(error) if !error.is_damaged() => {
+                self.settled(ask).await.ok().flatten().ok_or(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
