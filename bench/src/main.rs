@@ -54,12 +54,19 @@ struct Options {
     /// Where records are kept meanwhile: a disk, not memory
     #[arg(long, value_name = "FOLDER", default_value = "target/bench-data")]
     data: PathBuf,
-    /// Only what has this in its name
+    /// Only what has this in its name; of the stores: speed, size, expiry
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
+    /// The gateway to measure
+    #[arg(long, value_name = "FILE", default_value = "target/release/selfsame")]
+    gateway: PathBuf,
 }
 
 impl Options {
+    fn wants(&self, name: &str) -> bool {
+        name.contains(&self.only)
+    }
+
     fn seconds(&self) -> u64 {
         self.seconds.unwrap_or(if self.long { 10 } else { 4 })
     }

@@ -67,12 +67,21 @@ pub(super) const ALL: &[Contender] = &[
 
 impl Contender {
     /// Starts it, in front of `upstream` where it is a proxy.
-    pub(super) fn start(&self, upstream: SocketAddr, data: &Path) -> Result<Server> {
+    pub(super) fn start(
+        &self,
+        upstream: SocketAddr,
+        data: &Path,
+        gateway: &Path,
+    ) -> Result<Server> {
         match self.role {
             Role::Upstream => process::nginx_upstream(data),
             Role::HyperProxy => process::hyper_proxy(upstream),
             Role::NginxProxy => process::nginx_proxy(upstream, data),
-            Role::Gateway { in_memory } => process::gateway(upstream, data, in_memory),
+            Role::Gateway { in_memory: true } => process::gateway(gateway, upstream, "memory:"),
+            Role::Gateway { in_memory: false } => {
+                let store = format!("file:{}", data.join("records").display());
+                process::gateway(gateway, upstream, &store)
+            }
             Role::App(protection) => process::app(protection),
         }
     }

@@ -33,11 +33,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
     let mut proxies = Table::new("In front of an upstream, 64 connections", Some(HYPER), COLUMNS);
     let mut layers = Table::new("Inside an app, 64 connections", Some(AXUM), COLUMNS);
-    let chosen = |contender: &&Contender| contender.name.contains(&options.only);
+    let wanted = |contender: &&Contender| options.wants(contender.name);
     for round in 1..=options.rounds() {
-        for contender in contender::ALL.iter().filter(chosen) {
+        for contender in contender::ALL.iter().filter(wanted) {
             eprintln!("round {round} of {}: {}", options.rounds(), contender.name);
-            let sample = measure(contender, upstream.address, &folder, options.seconds())?;
+            let sample = measure(contender, upstream.address, &folder, options)?;
             let table = match contender.role {
                 Role::App(_) => &mut layers,
                 _ => &mut proxies,
@@ -58,13 +58,13 @@ fn measure(
     contender: &Contender,
     upstream: SocketAddr,
     folder: &TempDir,
-    seconds: u64,
+    options: &Options,
 ) -> Result<report::Sample> {
     let data = TempDir::new_in(folder.path())?;
-    let server = contender.start(upstream, data.path())?;
+    let server = contender.start(upstream, data.path(), &options.gateway)?;
     wrk::probe(server.address, contender)?;
     wrk::load(&server, contender.keys, 1)?;
-    let sample = wrk::load(&server, contender.keys, seconds)?;
+    let sample = wrk::load(&server, contender.keys, options.seconds())?;
     wrk::probe(server.address, contender)?;
     sample.checked(contender.name)
 }

@@ -130,16 +130,12 @@ fn this_program(args: &[&str]) -> Result<Server> {
 }
 
 /// The gateway as it is delivered.
-pub(super) fn gateway(upstream: SocketAddr, data: &Path, in_memory: bool) -> Result<Server> {
-    let store = match in_memory {
-        true => "memory:".into(),
-        false => format!("file:{}", data.join("records").display()),
-    };
+pub(super) fn gateway(program: &Path, upstream: SocketAddr, store: &str) -> Result<Server> {
     let upstream = format!("http://{upstream}");
     let local = any_port().to_string();
-    let mut command = Command::new("target/release/selfsame");
+    let mut command = Command::new(program);
     command.args(["serve", "--upstream", &upstream, "--listen", &local, "--admin", &local]);
-    command.args(["--store", &store]).env_remove("SELFSAME_LOG");
+    command.args(["--store", store]).env_remove("SELFSAME_LOG");
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut server =
         Server { address: any_port(), child: child.context("the gateway cannot be started")? };

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 
 use super::{Keys, open, work};
 use crate::figures::Latencies;
+use crate::report::{Target, number};
 use crate::timing::{AheadClock, Stopwatch};
 
 /// As the gateway's reaper goes.
@@ -25,11 +26,32 @@ const CALLER_PAUSE: Duration = Duration::from_millis(5);
 
 /// What those who claimed meanwhile have seen.
 pub(super) struct Expiry {
-    pub(super) records: u64,
-    pub(super) claims: usize,
-    pub(super) took: Duration,
-    pub(super) longest_ms: f64,
-    pub(super) p99_ms: f64,
+    records: u64,
+    took: Duration,
+    claims: Latencies,
+}
+
+impl Expiry {
+    pub(super) fn note(&mut self) -> String {
+        format!(
+            "While {} records expired in {} s, {} claims were made beside; the longest took {} ms \
+             (p99 {} ms).",
+            number(self.records as f64),
+            number(self.took.as_secs_f64()),
+            number(self.claims.len() as f64),
+            number(self.claims.percentile(1.0)),
+            number(self.claims.percentile(0.99)),
+        )
+    }
+
+    pub(super) fn target(&mut self) -> Target {
+        let longest = self.claims.percentile(1.0);
+        Target::new(
+            format!("the longest claim while {} expire: below 50 ms", number(self.records as f64)),
+            format!("{} ms", number(longest)),
+            longest < 50.0,
+        )
+    }
 }
 
 /// Lets 100,000 records expire at once, or a million, and claims beside the sweep.
@@ -60,8 +82,7 @@ pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
     if swept? != records {
         bail!("not all of {records} records expired");
     }
-    let (longest_ms, p99_ms) = (claims.percentile(1.0), claims.percentile(0.99));
-    Ok(Expiry { records, claims: claims.len(), took, longest_ms, p99_ms })
+    Ok(Expiry { records, took, claims })
 }
 
 async fn sweep(store: &dyn FullStore) -> Result<u64> {

@@ -5,27 +5,33 @@ use std::path::Path;
 use anyhow::Result;
 use selfsame::stores::EmbeddedOptions;
 
-use super::{KEPT_COLUMNS, open, work};
-use crate::report::Table;
+use super::{open, work};
+use crate::report::{Table, Target, number};
 
 const RECORDS: u64 = 100_000;
+const KIB: f64 = 1024.0;
 
 /// Bytes for each record.
 pub(super) struct Size {
     /// With an answer of 1 KiB.
-    pub(super) full: f64,
+    full: f64,
     /// With an answer without a body.
     empty: f64,
 }
 
 impl Size {
-    pub(super) fn table(&self) -> Table {
-        let title = format!("Bytes on disk for a record, of {RECORDS}");
-        let mut table = Table::new(title, None, KEPT_COLUMNS);
+    pub(super) fn tell(&self, table: &mut Table) {
         table.add("with an answer of 1 KiB", vec![("bytes", self.full)]);
         table.add("with an empty answer", vec![("bytes", self.empty)]);
         table.add("the answer's own part", vec![("bytes", self.full - self.empty)]);
-        table
+    }
+
+    pub(super) fn target(&self) -> Target {
+        Target::new(
+            "a record with an answer of 1 KiB, on disk: below 1.6 KiB",
+            format!("{} KiB", number(self.full / KIB)),
+            self.full < 1.6 * KIB,
+        )
     }
 }
 

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use selfsame_core::{
-    Answer, AnswerBody, Ask, AttemptId, Claimed, Fenced, Fingerprint, FullStore, Key, Label,
-    RecordId, Recover, TenantTag,
+    Answer, AnswerBody, Ask, AttemptId, Claimed, Fingerprint, FullStore, Key, Label, RecordId,
+    Recorded, Recover, TenantTag,
 };
 use tokio::task::JoinSet;
 
@@ -47,6 +47,7 @@ pub(super) fn ask(number: u64) -> Ask {
         attempt_id: AttemptId::random(),
         lease: Duration::from_secs(30),
         retention: Duration::from_secs(24 * 60 * 60),
+        remember: Duration::ZERO,
         recover: Recover::Auto,
         label: Label {
             tenant: TenantTag::from_bytes(scattered(7)),
@@ -192,9 +193,9 @@ async fn complete(
 ) -> Result<()> {
     let Claimed::Run(grant) = claimed else { bail!("a new key was not free: {claimed:?}") };
     let call = Stopwatch::start();
-    let fenced = store.complete(&grant.lease, answer).await?;
+    let recorded = store.complete(&grant.lease, answer).await?;
     took.add(call.elapsed());
-    if fenced == Fenced::Lost {
+    if recorded == Recorded::Lost {
         bail!("a claim was lost that nobody else had");
     }
     Ok(())

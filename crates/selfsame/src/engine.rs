@@ -94,17 +94,22 @@ impl Idempotency {
 }
 
 impl Engine {
-    /// Sees `work` to its end even if whoever asked for it goes away. As far as it comes at once it
-    /// is done here, and the rest on a task of its own: a task costs more than a replay does.
-    pub(crate) async fn detach<W>(&self, work: Pin<Box<W>>)
+    /// Runs `work` on a task of its own: it ends even if whoever asked for it goes away.
+    pub(crate) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.work.spawn(work);
+    }
+
+    /// As [`Engine::detach`], but as far as `work` comes at once it is done here: a task costs more
+    /// than a replay does.
+    pub(crate) async fn see_through<W>(&self, mut work: Pin<Box<W>>)
     where
         W: Future<Output = ()> + Send + 'static,
     {
-        let mut work = self.work.track_future(work);
+        let _counted = self.work.token();
         // There is no await between the first step and the task, so nobody can leave in between.
-        let step = poll_fn(|cx| Poll::Ready(Pin::new(&mut work).poll(cx))).await;
+        let step = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
         if step.is_pending() {
-            background::spawn(work);
+            self.detach(work);
         }
     }
 }

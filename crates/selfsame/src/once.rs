@@ -179,7 +179,7 @@ impl Once {
             // Whoever asked may have gone; what was recorded is there for the next call.
             let _gone = reply.send(ended);
         });
-        home.detach(work).await;
+        home.see_through(work).await;
         match ended.await {
             Ok(Ended::Result(result)) => result,
             Ok(Ended::Panic(payload)) => std::panic::resume_unwind(payload),

@@ -99,7 +99,7 @@ impl<S> IdempotencyService<S> {
             };
             delivery.after(turn.waited, asked.preferred_wait).deliver(reply).await;
         });
-        home.detach(work).await;
+        home.see_through(work).await;
         await_reply(response_timeout, &waiting, answer).await
     }
 }
