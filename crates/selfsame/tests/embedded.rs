@@ -428,6 +428,26 @@ mod expiry {
     }
 
     #[tokio::test]
+    async fn a_full_table_leaves_in_slices_and_the_sweep_is_not_finished_before() {
+        let folder = folder();
+        let clock = Arc::new(SettableClock::new());
+        let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
+        for at in 0..12 {
+            complete_with(&store, &format!("large-{at}"), &[7; 512 * 1024]).await;
+        }
+        clock.pass(RETENTION + Duration::from_secs(15 * 60) + MARGIN);
+        complete(&store, "fresh").await;
+        let mut steps = Vec::new();
+        while steps.last().is_none_or(|(_, finished)| !finished) {
+            let swept = store.sweep(100).await.expect("the store works");
+            steps.push((swept.removed, swept.finished));
+        }
+        assert_eq!((steps[0], steps.len()), ((12, false), 4));
+        assert_eq!(number(&sqlite(&folder), TABLES), 1);
+        assert!(matches!(store.claim(&ask("fresh")).await, Ok(Claimed::Replay(_))));
+    }
+
+    #[tokio::test]
     async fn a_sweep_drops_one_table_at_a_time() {
         let folder = folder();
         let clock = Arc::new(SettableClock::new());

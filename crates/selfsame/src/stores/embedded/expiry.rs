@@ -1,7 +1,9 @@
-//! Answers, in tables that are dropped whole when all in them has expired.
+//! Answers, in tables of those that expire together.
 //!
 //! A completed record's expiry never moves, so an answer can be put with those that expire when
-//! it does. A million deletes took half a minute; a dropped table takes half a second.
+//! it does. They lie there in the order they came: taken away from the front, each page is freed as
+//! a whole, where a million deletes here and there took half a minute. A full table is not dropped
+//! at once: a million answers kept the only writer busy, and every claim waiting, for 600 ms.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,12 +11,16 @@ use std::time::Duration;
 use rusqlite::Connection;
 use selfsame_core::Timestamp;
 
-/// Buckets are counted in this unit, and this short: a drop keeps the only writer busy.
+/// Buckets are counted in this unit.
 const BUCKET_MS: u64 = 15 * 60 * 1000;
 
 /// What is kept long goes into longer buckets, or a year's retention would mean 35,000 tables.
 const LONG_RETENTION: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 const LONG_BUCKET: u64 = 6 * 4;
+
+/// The most that is taken away at once.
+const SLICE_ROWS: usize = 1024;
+const SLICE_BYTES: i64 = 2 * 1024 * 1024;
 
 const TABLE_PREFIX: &str = "answers_";
 
@@ -67,15 +73,39 @@ impl Buckets {
         Ok(Place { bucket, row })
     }
 
-    /// Drops one table whose answers have all expired.
-    pub(super) fn drop_one(&mut self, conn: &Connection, now: Timestamp) -> rusqlite::Result<()> {
+    /// Takes some answers away of the first table whose time is over, and with the last of them the
+    /// table. Tells whether it has any left.
+    pub(super) fn clear_some(
+        &mut self,
+        conn: &Connection,
+        now: Timestamp,
+    ) -> rusqlite::Result<bool> {
         let over = self.known.first().copied().filter(|&bucket| now >= end(bucket));
-        if let Some(bucket) = over {
-            conn.execute_batch(&format!("DROP TABLE {}", table(bucket)))?;
-            self.known.remove(&bucket);
+        let Some(bucket) = over else { return Ok(false) };
+        let table = table(bucket);
+        if let Some(last) = end_of_slice(conn, &table)? {
+            conn.execute(&format!("DELETE FROM {table} WHERE row <= ?1"), [last])?;
+            return Ok(true);
         }
-        Ok(())
+        conn.execute_batch(&format!("DROP TABLE {table}"))?;
+        self.known.remove(&bucket);
+        Ok(false)
     }
+}
+
+/// The row up to which answers may be taken away at once, unless that is all of them.
+fn end_of_slice(conn: &Connection, table: &str) -> rusqlite::Result<Option<i64>> {
+    let mut rows = conn.prepare(&format!("SELECT row, length(body) FROM {table} ORDER BY row"))?;
+    let mut rows = rows.query([])?;
+    let (mut count, mut bytes) = (0, 0);
+    while let Some(row) = rows.next()? {
+        count += 1;
+        bytes += row.get::<_, i64>(1)?;
+        if count >= SLICE_ROWS || bytes >= SLICE_BYTES {
+            return row.get(0).map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// The bucket, named by its end, of what expires then.

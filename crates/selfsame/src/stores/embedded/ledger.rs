@@ -141,8 +141,8 @@ impl Ledger {
         Ok(resolved)
     }
 
-    /// Does what is due to `ids`, and drops a table whose time is over. Whoever found them read
-    /// beside the writer, so each is looked at again.
+    /// Does what is due to `ids`, and takes away some of the answers whose time is over; finished if
+    /// none are left. Whoever found them read beside the writer, so each is looked at again.
     pub(super) fn sweep(&mut self, ids: &[RecordId]) -> Result<Swept, Trouble> {
         let mut swept = Swept::default();
         for id in ids {
@@ -168,8 +168,8 @@ impl Ledger {
                 None => {}
             }
         }
-        self.buckets.drop_one(&self.conn, self.now)?;
-        Ok(swept)
+        let is_left = self.buckets.clear_some(&self.conn, self.now)?;
+        Ok(Swept { finished: !is_left, ..swept })
     }
 
     pub(super) fn fact_or(&mut self, name: &str, value: Vec<u8>) -> Result<Vec<u8>, Trouble> {

@@ -9,6 +9,8 @@ use selfsame_core::{
 
 use super::EmbeddedStore;
 
+const PAST_ALL_IDS: [u8; RecordId::LEN + 1] = [u8::MAX; RecordId::LEN + 1];
+
 #[async_trait]
 impl Store for EmbeddedStore {
     fn name(&self) -> &'static str {
@@ -72,8 +74,13 @@ impl Sweep for EmbeddedStore {
         let after = self.swept_to.lock().clone();
         let stretch = self.looks.ask(move |snapshot| snapshot.walk(&after, most)).await?;
         let swept = self.writes.ask(move |ledger| ledger.sweep(&stretch.due)).await?;
-        let finished = stretch.last.is_none();
-        *self.swept_to.lock() = stretch.last.unwrap_or_default();
+        let finished = swept.finished && stretch.last.is_none();
+        *self.swept_to.lock() = match stretch.last {
+            Some(last) => last,
+            None if finished => Vec::new(),
+            // Only answers are left to be taken away.
+            None => PAST_ALL_IDS.to_vec(),
+        };
         Ok(Swept { finished, ..swept })
     }
 }
