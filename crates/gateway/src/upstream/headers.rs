@@ -7,21 +7,19 @@ use selfsame_core::headers::{SELFSAME_PREFIX, is_hop_by_hop};
 
 /// Drops what a message of one connection must not take to another, and what only we may say.
 pub(super) fn drop_what_stays(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .flat_map(|value| value.as_bytes().split(|&byte| byte == b','))
-        .filter_map(|name| HeaderName::from_bytes(name.trim_ascii()).ok())
-        .collect();
-    drop_where(headers, |name| is_hop_by_hop(name) || named.contains(name));
-    drop_where(headers, |name| name.as_str().starts_with(SELFSAME_PREFIX));
-    // The body is sent at once: nobody is left to wait for `100 Continue`.
-    headers.remove(EXPECT);
-}
-
-fn drop_where(headers: &mut HeaderMap, unwanted: impl Fn(&HeaderName) -> bool) {
-    let names: Vec<HeaderName> = headers.keys().filter(|name| unwanted(name)).cloned().collect();
-    for name in names {
+    let connection: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
+    let named = |name: &HeaderName| {
+        let mut names = connection.iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
+        names.any(|named| named.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
+    };
+    let stays = |name: &&HeaderName| {
+        is_hop_by_hop(name)
+            || name.as_str().starts_with(SELFSAME_PREFIX)
+            // The body is sent at once: nobody is left to wait for `100 Continue`.
+            || *name == EXPECT
+            || named(name)
+    };
+    while let Some(name) = headers.keys().find(stays).cloned() {
         headers.remove(name);
     }
 }
