@@ -3,11 +3,17 @@
 mod clock;
 #[cfg(feature = "embedded")]
 mod embedded;
+#[cfg(any(feature = "embedded", feature = "postgres"))]
+mod ids;
 mod memory;
 mod metered;
+#[cfg(feature = "postgres")]
+mod postgres;
 
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
 pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOpenError, PostgresOptions, PostgresStore};

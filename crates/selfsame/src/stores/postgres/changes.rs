@@ -1,0 +1,73 @@
+//! One record, changed by core's rules: read, decided, and written if it is still as it was read.
+
+use std::time::Duration;
+
+use selfsame_core::{RecordId, StoreError, Timestamp};
+use tokio::time::Instant;
+
+use super::link::Link;
+use super::rows::{self, Row, Seen, its_checkpoint, key_columns};
+use super::session::Session;
+use super::trouble::{Access, Fault};
+use super::writes::{Write, remove, write};
+
+/// How long a row is left alone that somebody else changes or has locked.
+const PAUSE: Duration = Duration::from_millis(5);
+
+const READ: &str = concat!(
+    "select n.now, ",
+    key_columns!(),
+    " from (select selfsame.clock() as now) n \
+     left join lateral (select * from selfsame.keys where id = $1 limit 1) k on true",
+    its_checkpoint!()
+);
+
+/// What becomes of a record, and what its caller is told then.
+pub(super) enum Change<T> {
+    Nothing(T),
+    Write(Box<Write>, T),
+    Remove(Seen, T),
+}
+
+/// Changes the record `id` as `decide` says, given it and the time. No lock is waited for: whoever
+/// is behind this call on the connection would wait too.
+pub(super) async fn change<T>(
+    link: &Link,
+    id: &RecordId,
+    time_out: Duration,
+    decide: impl Fn(Option<Row>, Timestamp) -> Change<T>,
+) -> Result<T, StoreError> {
+    let until = Instant::now() + time_out;
+    let session = link.session().await.map_err(|fault| fault.error())?;
+    loop {
+        let (row, now) = read(&session, id).await?;
+        let (is_made, outcome) = match decide(row, now) {
+            Change::Nothing(outcome) => (Ok(true), outcome),
+            Change::Write(change, outcome) => {
+                (write(&session, &[*change]).await.map(|made| !made.is_empty()), outcome)
+            }
+            Change::Remove(seen, outcome) => {
+                (remove(&session, &[seen]).await.map(|made| !made.is_empty()), outcome)
+            }
+        };
+        if is_made.map_err(|fault| fault.error())? {
+            return Ok(outcome);
+        }
+        if Instant::now() + PAUSE > until {
+            return Err(Fault::not_written("the record's row is locked").error());
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The row of `id`, without its answer, and the time.
+async fn read(session: &Session, id: &RecordId) -> Result<(Option<Row>, Timestamp), StoreError> {
+    let found = session.query(Access::Read, READ, &[&&id.as_bytes()[..]]).await;
+    let found = found.map_err(|fault| fault.error())?;
+    let row = found.first().expect("there is always a time");
+    let now = Timestamp::from_millis(row.get::<_, i64>(0).cast_unsigned());
+    match row.get::<_, Option<&[u8]>>(1) {
+        Some(_) => Ok((Some(rows::read(row, 1)?), now)),
+        None => Ok((None, now)),
+    }
+}

@@ -1,0 +1,139 @@
+//! What is read beside the hot path: one record, or many.
+
+use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp};
+use tokio_postgres::types::ToSql;
+
+use super::rows::{self, its_answer, its_checkpoint, key_columns};
+use super::session::Session;
+use super::trouble::{Access, Fault};
+use crate::stores::ids::id_range;
+
+/// How many rows are read at a time, because each may come with its answer.
+const PAGE: usize = 64;
+
+macro_rules! select_whole {
+    ($which:literal) => {
+        concat!(
+            "with time as materialized (select selfsame.clock() as now) select time.now, ",
+            key_columns!(),
+            ", a.body from time, (select * from selfsame.keys where ",
+            $which,
+            ") k",
+            its_checkpoint!(),
+            its_answer!(),
+        )
+    };
+}
+
+const GET: &str = select_whole!("id = $1");
+const BY_KEY: &str =
+    concat!(select_whole!("id > $1 and key = $3 order by id limit $2"), "order by k.id");
+const MAYBE_HELD: &str =
+    concat!(select_whole!("id > $1 and state in (1, 4) order by id limit $2"), "order by k.id");
+const BY_ID: &str = concat!(
+    select_whole!("id > $1 and id between $3 and $4 order by id limit $2"),
+    "order by k.id"
+);
+
+/// The record of `id`, unless it expired.
+pub(super) async fn get(session: &Session, id: &RecordId) -> Result<Option<Record>, StoreError> {
+    let found = read(session, GET, &[&&id.as_bytes()[..]]).await?;
+    match found.first() {
+        Some(row) => {
+            let (record, now) = whole(row)?;
+            Ok(record.seen_at(now))
+        }
+        None => Ok(None),
+    }
+}
+
+/// Unexpired records that match, no more than `most`.
+pub(super) async fn find(
+    session: &Session,
+    find: &Find,
+    most: usize,
+) -> Result<Vec<Record>, StoreError> {
+    match find {
+        Find::Key(key) => {
+            // Neither a key nor a `text` has a NUL.
+            let key = key.replace('\0', "\u{fffd}");
+            collect(session, BY_KEY, &[&key], most, |_, _| true).await
+        }
+        Find::Held => collect(session, MAYBE_HELD, &[], most, Record::is_held).await,
+        Find::IdPrefix(prefix) => match id_range(prefix) {
+            Some((low, high)) => {
+                let ends: [&(dyn ToSql + Sync); 2] = [&&low[..], &&high[..]];
+                collect(session, BY_ID, &ends, most, |_, _| true).await
+            }
+            None => Ok(Vec::new()),
+        },
+    }
+}
+
+pub(super) async fn count(session: &Session) -> Result<Count, StoreError> {
+    let mut count = Count::default();
+    for row in read(session, include_str!("count.sql"), &[]).await? {
+        let number = row.get::<_, i64>(1).cast_unsigned();
+        match row.get::<_, i16>(0) {
+            1 => count.claimed = number,
+            2 => count.completed = number,
+            3 => count.failed = number,
+            4 => count.held = number,
+            5 => count.tombstone = number,
+            // A damaged state counts nowhere; whoever asks for its record hears of it.
+            _ => {}
+        }
+    }
+    Ok(count)
+}
+
+pub(super) async fn now(session: &Session) -> Result<Timestamp, StoreError> {
+    let time = read(session, "select selfsame.clock()", &[]).await?;
+    Ok(Timestamp::from_millis(time[0].get::<_, i64>(0).cast_unsigned()))
+}
+
+/// Goes through the rows that `sql` selects, in the order of ids and page by page. A damaged one
+/// has raised its alarm, and does not stop whoever looks at many.
+async fn collect(
+    session: &Session,
+    sql: &'static str,
+    wanted: &[&(dyn ToSql + Sync)],
+    most: usize,
+    is_meant: impl Fn(&Record, Timestamp) -> bool,
+) -> Result<Vec<Record>, StoreError> {
+    let mut found = Vec::new();
+    let mut after: Vec<u8> = Vec::new();
+    loop {
+        let limit = PAGE as i64;
+        let mut params: Vec<&(dyn ToSql + Sync)> = vec![&after, &limit];
+        params.extend(wanted);
+        let page = read(session, sql, &params).await?;
+        for row in &page {
+            let Ok((record, now)) = whole(row) else { continue };
+            if found.len() < most && is_meant(&record, now) {
+                found.extend(record.seen_at(now));
+            }
+        }
+        match page.last() {
+            Some(last) if page.len() == PAGE && found.len() < most => {
+                after = last.get::<_, &[u8]>(1).to_vec();
+            }
+            _ => return Ok(found),
+        }
+    }
+}
+
+/// The record of a row of [`select_whole!`], and the time.
+fn whole(row: &tokio_postgres::Row) -> Result<(Record, Timestamp), StoreError> {
+    let now = Timestamp::from_millis(row.get::<_, i64>(0).cast_unsigned());
+    let record = rows::read(row, 1)?.whole(row.get(rows::behind(1)), now)?;
+    Ok((record, now))
+}
+
+async fn read(
+    session: &Session,
+    sql: &'static str,
+    params: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+    session.query(Access::Read, sql, params).await.map_err(|fault: Fault| fault.error())
+}

@@ -1,0 +1,166 @@
+//! [`Lane`]: calls of many callers, sent together over one connection.
+//!
+//! What waits goes out as one batch. Callers that were just answered come back while the next
+//! batch is under way, so what waits is half of them: a batch gathers until it is as large as
+//! usual, but not for long, and not where callers come one by one.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use selfsame_core::{StoreError, StoreErrorKind};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::link::Link;
+use super::session::{Session, Target};
+use super::trouble::Fault;
+use crate::background;
+
+/// The most calls that wait for one connection.
+const QUEUE_MAX: usize = 16_384;
+/// The most calls that travel together, and the most bytes of answers.
+const BATCH_MAX: usize = 256;
+const BATCH_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How long a batch waits, at most, for callers that are about to come back.
+const GATHER_MAX: Duration = Duration::from_micros(200);
+/// How much of the usual batch size is made up by the last batch.
+const LAST_BATCH_WEIGHT: f32 = 0.125;
+
+/// A call that can travel with others of its kind.
+pub(super) trait Call: Send + Sync + Sized + 'static {
+    type Outcome: Send + 'static;
+
+    /// About how many bytes it sends.
+    fn bytes(&self) -> usize;
+
+    /// Makes the calls, and returns what each came to, in their order. Where the whole batch
+    /// fails, no outcome of it stands.
+    fn make(
+        session: &Session,
+        calls: &[Self],
+    ) -> impl Future<Output = Result<Vec<Result<Self::Outcome, StoreError>>, Fault>> + Send;
+}
+
+/// Where callers leave their calls. The connection ends when the lane is dropped.
+pub(super) struct Lane<C: Call> {
+    waiting: mpsc::Sender<Ticket<C>>,
+    time_out: Duration,
+}
+
+struct Ticket<C: Call> {
+    call: C,
+    /// Whoever sets this first decides: sent, or given up unsent.
+    is_decided: Arc<AtomicBool>,
+    reply: oneshot::Sender<Result<C::Outcome, StoreError>>,
+}
+
+impl<C: Call> Lane<C> {
+    pub(super) fn start(target: &Target) -> Self {
+        let (sender, waiting) = mpsc::channel(QUEUE_MAX);
+        let sending = Sending { waiting, link: Link::new(target.clone()), usual_batch: 1.0 };
+        background::spawn(sending.run());
+        Self { waiting: sender, time_out: target.time_out }
+    }
+
+    /// What `call` comes to.
+    pub(super) async fn ask(&self, call: C) -> Result<C::Outcome, StoreError> {
+        let (reply, answer) = oneshot::channel();
+        let is_decided = Arc::new(AtomicBool::new(false));
+        let ticket = Ticket { call, is_decided: is_decided.clone(), reply };
+        self.waiting
+            .try_send(ticket)
+            .map_err(|_| Fault::not_written("too many calls wait for the database").error())?;
+        match tokio::time::timeout(self.time_out, answer).await {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(_)) => Err(unheard("the connection's task is gone".to_owned())),
+            Err(_) if !is_decided.swap(true, Ordering::AcqRel) => {
+                let message = format!("no connection was free within {:?}", self.time_out);
+                Err(Fault::not_written(message).error())
+            }
+            Err(_) => Err(unheard(format!("no answer within {:?}", self.time_out))),
+        }
+    }
+}
+
+fn unheard(message: String) -> StoreError {
+    StoreError::new(StoreErrorKind::MayHaveLanded, message)
+}
+
+/// The far end of a lane.
+struct Sending<C: Call> {
+    waiting: mpsc::Receiver<Ticket<C>>,
+    link: Link,
+    usual_batch: f32,
+}
+
+impl<C: Call> Sending<C> {
+    async fn run(mut self) {
+        while let Some(first) = self.waiting.recv().await {
+            let batch = self.gather(first).await;
+            self.send(batch).await;
+        }
+    }
+
+    async fn gather(&mut self, first: Ticket<C>) -> Vec<Ticket<C>> {
+        let mut bytes = first.call.bytes();
+        let mut batch = vec![first];
+        let until = Instant::now() + GATHER_MAX;
+        while batch.len() < BATCH_MAX && bytes < BATCH_BYTES_MAX {
+            match self.waiting.try_recv() {
+                Ok(ticket) => {
+                    bytes += ticket.call.bytes();
+                    batch.push(ticket);
+                }
+                // The timer counts in milliseconds: too coarse for this.
+                Err(_) if (batch.len() as f32) < self.usual_batch.round() => {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+                Err(_) => break,
+            }
+        }
+        self.usual_batch += (batch.len() as f32 - self.usual_batch) * LAST_BATCH_WEIGHT;
+        batch
+    }
+
+    async fn send(&self, batch: Vec<Ticket<C>>) {
+        let session = self.link.session().await;
+        let wanted = batch.into_iter().filter(|t| !t.is_decided.swap(true, Ordering::AcqRel));
+        let (calls, replies): (Vec<_>, Vec<_>) = wanted.map(|t| (t.call, t.reply)).unzip();
+        let outcomes = match session {
+            Ok(session) => make(&session, &calls).await,
+            Err(fault) => calls.iter().map(|_| Err(fault.error())).collect(),
+        };
+        for (reply, outcome) in replies.into_iter().zip(outcomes) {
+            // Nobody listens any more if the caller's time is over.
+            let _ = reply.send(outcome);
+        }
+    }
+}
+
+/// Makes the calls together; if the database refuses that, each alone, so that nobody suffers for
+/// another's call.
+async fn make<C: Call>(session: &Session, calls: &[C]) -> Vec<Result<C::Outcome, StoreError>> {
+    if calls.is_empty() {
+        return Vec::new();
+    }
+    let fault = match C::make(session, calls).await {
+        Ok(outcomes) => return outcomes,
+        Err(fault) => fault,
+    };
+    if !fault.is_local || calls.len() == 1 {
+        return calls.iter().map(|_| Err(fault.error())).collect();
+    }
+    let mut outcomes = Vec::with_capacity(calls.len());
+    for call in calls {
+        match C::make(session, std::slice::from_ref(call)).await {
+            Ok(alone) => outcomes.extend(alone),
+            Err(fault) => outcomes.push(Err(fault.error())),
+        }
+    }
+    outcomes
+}

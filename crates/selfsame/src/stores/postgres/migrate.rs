@@ -1,0 +1,67 @@
+//! The schema, brought to the version this build knows. Forward only.
+
+use tokio_postgres::types::ToSql;
+
+use super::session::{Session, Target};
+use super::trouble::{Access, Fault, PostgresOpenError};
+
+/// What brings the schema from each version to the next.
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
+
+const KNOWN: i32 = MIGRATIONS.len() as i32;
+
+const IS_THERE: &str = "select to_regnamespace($1) is not null, \
+     to_regclass($1 || '.migrations') is not null";
+
+/// Brings the schema to the version this build knows. Where it has that version already, it may
+/// belong to somebody else.
+pub(super) async fn migrate(session: &Session, target: &Target) -> Result<(), PostgresOpenError> {
+    let found = version(session, target).await.map_err(|fault| target.unusable(&fault))?;
+    if found < KNOWN {
+        upgrade(session, target).await.map_err(|fault| PostgresOpenError::Migration {
+            schema: target.schema.clone(),
+            found,
+            known: KNOWN,
+            cause: fault.error().to_string(),
+        })?;
+    }
+    let found = version(session, target).await.map_err(|fault| target.unusable(&fault))?;
+    if found > KNOWN {
+        let schema = target.schema.clone();
+        return Err(PostgresOpenError::Newer { schema, found, known: KNOWN });
+    }
+    Ok(())
+}
+
+/// Of many that start together one does it; the others wait, and find it done. All of it is one
+/// transaction, which ends with the session if it fails.
+async fn upgrade(session: &Session, target: &Target) -> Result<(), Fault> {
+    session.run("begin; select pg_advisory_xact_lock(hashtext('selfsame. migrate'))").await?;
+    let (has_schema, _) = is_there(session, target).await?;
+    if !has_schema {
+        session.run(&format!("create schema {}", target.schema)).await?;
+    }
+    let found = version(session, target).await?;
+    for (migration, next) in MIGRATIONS.iter().zip(1..).skip(usize::try_from(found).unwrap_or(0)) {
+        session.run(migration).await?;
+        let note = format!("insert into selfsame.migrations (version) values ({next})");
+        session.run(&note).await?;
+    }
+    session.run("commit").await
+}
+
+/// The version the schema has; 0 if there is none.
+async fn version(session: &Session, target: &Target) -> Result<i32, Fault> {
+    if !is_there(session, target).await?.1 {
+        return Ok(0);
+    }
+    let sql = "select coalesce(max(version), 0) from selfsame.migrations";
+    Ok(session.query(Access::Read, sql, &[]).await?[0].get(0))
+}
+
+/// Whether the schema is there, and whether it is one of ours.
+async fn is_there(session: &Session, target: &Target) -> Result<(bool, bool), Fault> {
+    let params: [&(dyn ToSql + Sync); 1] = [&target.schema];
+    let found = session.query(Access::Read, IS_THERE, &params).await?;
+    Ok((found[0].get(0), found[0].get(1)))
+}

@@ -1,0 +1,155 @@
+//! [`PostgresStore`]: the durable store of many machines, tables in a PostgreSQL database.
+//!
+//! | connection | carries |
+//! |---|---|
+//! | two for claims, two for completions | calls of many callers together, sharded by record |
+//! | aside | renewals, checkpoints, releases, single reads; each by itself, none waits for a lock |
+//! | look | scans: finding, counting, sweeping |
+//!
+//! Each is made when it is first needed, and again when it was lost. Every statement is a
+//! transaction of its own. Time is the database's, by the function `clock` of the schema.
+
+mod answers;
+mod changes;
+mod claims;
+mod completions;
+mod facts;
+mod inspect;
+mod lane;
+mod link;
+mod migrate;
+mod options;
+mod resolve;
+mod rows;
+mod session;
+mod store;
+mod sweep;
+mod trouble;
+mod writes;
+
+use std::fmt;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use selfsame_core::{Ask, RecordId};
+use tokio_postgres::Config;
+use tokio_postgres::config::Host;
+
+pub use options::PostgresOptions;
+pub use trouble::PostgresOpenError;
+
+use completions::Completion;
+use lane::Lane;
+use link::Link;
+use session::{Durability, Target};
+use trouble::Fault;
+
+/// How long a scan may take.
+const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
+
+/// Records in a PostgreSQL database, which any number of processes may share.
+///
+/// ```no_run
+/// use selfsame::stores::{PostgresOptions, PostgresStore};
+///
+/// # async fn open() -> Result<(), selfsame::stores::PostgresOpenError> {
+/// let url = "postgres://selfsame@db.internal/payments";
+/// let store = PostgresStore::open(url, PostgresOptions::default()).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Leases outlive the process that took them: the work of another one may still be going on.
+/// Dropping the store ends its connections once what they were asked for is done.
+pub struct PostgresStore {
+    claims: [Lane<Ask>; SHARDS],
+    completions: [Lane<Completion>; SHARDS],
+    aside: Link,
+    look: Link,
+    target: Target,
+    swept_to: Mutex<Vec<u8>>,
+}
+
+/// Two, so that one batch is gathered while the database makes another durable.
+const SHARDS: usize = 2;
+
+impl PostgresStore {
+    /// Opens the store at `url`, and brings its schema to the version of this build.
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let target = Target::new(url, options)?;
+        let session = target.connect().await.map_err(|fault| target.unusable(&fault))?;
+        session.durability.warn();
+        migrate::migrate(&session, &target).await?;
+        let look = Target { time_out: LOOK_TIME_OUT.max(target.time_out), ..target.clone() };
+        Ok(Self {
+            claims: std::array::from_fn(|_| Lane::start(&target)),
+            completions: std::array::from_fn(|_| Lane::start(&target)),
+            aside: Link::over(target.clone(), session),
+            look: Link::new(look),
+            target,
+            swept_to: Mutex::default(),
+        })
+    }
+}
+
+/// Which of the connections for many serves `id`. Ids are hashes: their last byte spreads them.
+fn shard(id: &RecordId) -> usize {
+    usize::from(id.as_bytes()[RecordId::LEN - 1]) % SHARDS
+}
+
+impl Target {
+    fn new(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let PostgresOptions { schema, time_out } = options;
+        let mut config: Config = url.parse().map_err(|_| PostgresOpenError::Url)?;
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if !schema.starts_with(|c: char| c.is_ascii_lowercase()) || !schema.chars().all(fits) {
+            return Err(PostgresOpenError::Schema { schema });
+        }
+        if config.get_application_name().is_none() {
+            config.application_name("selfsame");
+        }
+        if config.get_connect_timeout().is_none() {
+            config.connect_timeout(time_out);
+        }
+        Ok(Self { config, schema, time_out })
+    }
+
+    /// Where the database is, without its password.
+    fn place(&self) -> String {
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            #[cfg(unix)]
+            Host::Unix(path) => path.display().to_string(),
+        });
+        let hosts: Vec<_> = hosts.collect();
+        format!("{} at {}", self.config.get_dbname().unwrap_or("(unnamed)"), hosts.join(", "))
+    }
+
+    fn unusable(&self, fault: &Fault) -> PostgresOpenError {
+        let cause = fault.error().to_string();
+        PostgresOpenError::Connection { place: self.place(), cause }
+    }
+}
+
+impl Durability {
+    fn warn(self) {
+        if !self.fsync {
+            tracing::warn!(
+                "fsync is off in the database: if its machine fails, answers are lost and work \
+                 runs twice; switch it on"
+            );
+        }
+        if !self.synchronous_commit {
+            tracing::warn!(
+                "synchronous_commit is off in the database; it is on in the connections of this \
+                 store, because answers would be lost and work would run twice"
+            );
+        }
+    }
+}
+
+impl fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PostgresStore({})", self.target.place())
+    }
+}

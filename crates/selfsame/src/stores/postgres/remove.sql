@@ -1,0 +1,16 @@
+-- Takes rows away that are still as they were seen. No lock is waited for.
+with given as (
+  select * from unnest($1::bytea[], $2::bytea[], $3::integer[])
+    as g(id, seen_attempt_id, seen_version)
+),
+mine as materialized (
+  select g.id
+  from given g
+  cross join lateral (
+    select 1 from selfsame.keys x
+    where x.id = g.id and x.attempt_id = g.seen_attempt_id and x.version = g.seen_version
+    limit 1 for update skip locked
+  ) k
+),
+gone as (delete from selfsame.checkpoints c using mine m where c.id = m.id)
+delete from selfsame.keys k using mine m where k.id = m.id returning k.id

@@ -1,0 +1,140 @@
+//! What goes wrong: opening, one record, one statement, or the connection.
+
+use std::error::Error;
+use std::time::Duration;
+
+use selfsame_core::{RecordId, StoreError, StoreErrorKind};
+use tokio_postgres::error::{Severity, SqlState};
+
+/// Why a PostgreSQL store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostgresOpenError {
+    /// The address is none. What was written is not told: it may hold a password.
+    #[error("this is not an address of PostgreSQL; write postgres://user:password@host/database")]
+    Url,
+    /// A schema's name is written into statements.
+    #[error(
+        "{schema:?} cannot be the name of the schema; write lower-case letters, digits and _, \
+         and a letter first"
+    )]
+    Schema {
+        /// The name.
+        schema: String,
+    },
+    /// The database cannot be reached, or does not let us in.
+    #[error("cannot use the database {place}: {cause}")]
+    Connection {
+        /// Where it is, without the password.
+        place: String,
+        /// What went wrong.
+        cause: String,
+    },
+    /// The schema was written by a later version of this crate.
+    #[error(
+        "the schema {schema} has version {found}, this build knows up to version {known}; \
+         use the newer build"
+    )]
+    Newer {
+        /// The schema.
+        schema: String,
+        /// Its version.
+        found: i32,
+        /// The latest version this build knows.
+        known: i32,
+    },
+    /// The schema is older than this build, and cannot be changed.
+    #[error(
+        "the schema {schema} has version {found} and could not be brought to version {known}: \
+         {cause}; start once as the role that owns it"
+    )]
+    Migration {
+        /// The schema.
+        schema: String,
+        /// Its version; 0 if there is none.
+        found: i32,
+        /// The version it should have.
+        known: i32,
+        /// What went wrong.
+        cause: String,
+    },
+}
+
+/// Raises the alarm over a record that cannot be trusted.
+pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    let cause = cause.into();
+    tracing::error!(
+        record = id.short(),
+        %cause,
+        "a stored record is damaged; it is neither served nor run again"
+    );
+    StoreError::new(StoreErrorKind::Damaged, "the stored record is damaged").caused_by(cause)
+}
+
+/// Whether a statement changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Why a statement came to nothing, to be told to each of those it was for.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    kind: StoreErrorKind,
+    message: String,
+    /// What the database said, if it said anything.
+    pub(super) code: Option<SqlState>,
+    /// Whether only this statement failed, and the connection is as good as before.
+    pub(super) is_local: bool,
+}
+
+impl Fault {
+    pub(super) fn not_written(message: impl Into<String>) -> Self {
+        let kind = StoreErrorKind::NotWritten;
+        Self { kind, message: message.into(), code: None, is_local: false }
+    }
+
+    pub(super) fn timed_out(access: Access, time_out: Duration) -> Self {
+        let message = format!("the database did not answer within {time_out:?}");
+        Self { kind: unheard(access), ..Self::not_written(message) }
+    }
+
+    /// A statement that the database refused changed nothing. One whose connection ended may have
+    /// been committed before that.
+    pub(super) fn of(error: &tokio_postgres::Error, access: Access) -> Self {
+        let said = error.as_db_error();
+        let ended = said.is_none_or(|said| {
+            matches!(said.parsed_severity(), Some(Severity::Fatal | Severity::Panic) | None)
+        });
+        Self {
+            kind: if ended { unheard(access) } else { StoreErrorKind::NotWritten },
+            message: describe(error),
+            code: said.map(|said| said.code().clone()),
+            is_local: !ended,
+        }
+    }
+
+    pub(super) fn error(&self) -> StoreError {
+        StoreError::new(self.kind, self.message.clone())
+    }
+}
+
+fn unheard(access: Access) -> StoreErrorKind {
+    match access {
+        Access::Read => StoreErrorKind::NotWritten,
+        Access::Write => StoreErrorKind::MayHaveLanded,
+    }
+}
+
+/// The error with its causes. The database's own words are its first line, without the detail: that
+/// may quote a row.
+pub(super) fn describe(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => format!("the database says: {} ({})", said.message(), said.code().code()),
+        None => match error.source() {
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        },
+    }
+}

@@ -1,0 +1,129 @@
+//! One server for all tests here, and a schema for each.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use selfsame::stores::{PostgresOptions, PostgresStore};
+use selfsame_core::FullStore;
+use selfsame_core::conformance::Bench;
+use selfsame_test_postgres::{PASSWORD, Server};
+use tokio_postgres::{Client, NoTls};
+
+/// The server of this test binary. Its guardian stops it.
+pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(|| {
+    let server = Server::start();
+    make_roles(&server);
+    server
+});
+
+/// Who owns the schemas, and who only uses them.
+pub(crate) const OWNER: &str = "keys_owner";
+pub(crate) const USER: &str = "keys_user";
+pub(crate) const DATABASE: &str = "keys";
+
+/// Makes the database, its owner, and a role that may do no more than a store must.
+pub(crate) fn make_roles(server: &Server) {
+    server.sql(
+        "postgres",
+        &format!(
+            "create role {OWNER} login password '{PASSWORD}';
+             create role {USER} login password '{PASSWORD}'"
+        ),
+    );
+    server.sql("postgres", &format!("create database {DATABASE} owner {OWNER}"));
+}
+
+/// What docs/POSTGRES.md lets that role do.
+pub(crate) fn grants(schema: &str) -> String {
+    format!(
+        "grant usage on schema {schema} to {USER};
+         grant select on {schema}.migrations to {USER};
+         grant select, insert, update, delete on {schema}.keys, {schema}.checkpoints to {USER};
+         grant select, insert on {schema}.answers to {USER};
+         grant select, insert, update on {schema}.facts to {USER};
+         grant usage on sequence {schema}.answer_rows to {USER};
+         grant execute on function {schema}.make_answers(integer[]), {schema}.drop_answers()
+           to {USER};"
+    )
+}
+
+/// A schema that no other test has.
+pub(crate) fn fresh_schema() -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("test_{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub(crate) fn options(schema: &str) -> PostgresOptions {
+    PostgresOptions::default().schema(schema)
+}
+
+/// A session of the owner.
+pub(crate) async fn owner() -> Client {
+    let (client, connection) = tokio_postgres::connect(&SERVER.socket_url(OWNER, DATABASE), NoTls)
+        .await
+        .expect("the owner may connect");
+    #[expect(clippy::disallowed_methods, reason = "a connection is driven by a task of its own")]
+    tokio::spawn(connection);
+    client
+}
+
+/// A schema in which time passes when a test says so.
+pub(crate) struct PostgresBench {
+    pub(crate) schema: String,
+    owner: tokio::sync::OnceCell<Client>,
+}
+
+impl PostgresBench {
+    pub(crate) fn new() -> Self {
+        Self { schema: fresh_schema(), owner: tokio::sync::OnceCell::new() }
+    }
+
+    /// A session of the owner, over the schema as the owner's first start left it.
+    pub(crate) async fn owner(&self) -> &Client {
+        let make = || async {
+            let url = SERVER.socket_url(OWNER, DATABASE);
+            let store = PostgresStore::open(&url, options(&self.schema)).await;
+            drop(store.expect("the owner may make its schema"));
+            let owner = owner().await;
+            let schema = &self.schema;
+            let settable_clock = format!(
+                "{}
+                 create table {schema}.shift as select 0::bigint as ms;
+                 grant select on {schema}.shift to {USER};
+                 create or replace function {schema}.clock() returns bigint language sql volatile
+                 as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint
+                       + (select ms from {schema}.shift) $$",
+                grants(schema)
+            );
+            owner.batch_execute(&settable_clock).await.expect("the owner may change its schema");
+            owner
+        };
+        self.owner.get_or_init(make).await
+    }
+
+    /// The store, opened by the role that may do no more than it must.
+    pub(crate) async fn store(&self) -> PostgresStore {
+        self.owner().await;
+        let url = SERVER.socket_url(USER, DATABASE);
+        PostgresStore::open(&url, options(&self.schema)).await.expect("the user may open it")
+    }
+}
+
+#[async_trait]
+impl Bench for PostgresBench {
+    async fn open(&self) -> Arc<dyn FullStore> {
+        Arc::new(self.store().await)
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    async fn pass(&self, time: Duration) {
+        let millis = i64::try_from(time.as_millis()).expect("no law takes that long");
+        let sql = format!("update {}.shift set ms = ms + {millis}", self.schema);
+        self.owner().await.batch_execute(&sql).await.expect("the owner has the clock");
+    }
+}
