@@ -1,7 +1,7 @@
 //! One server for all tests here, and a schema for each.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,6 +9,7 @@ use selfsame::stores::{PostgresOptions, PostgresStore};
 use selfsame_core::FullStore;
 use selfsame_core::conformance::Bench;
 use selfsame_test_postgres::{PASSWORD, Server};
+use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
 /// The server of this test binary. Its guardian stops it.
@@ -69,38 +70,37 @@ pub(crate) async fn owner() -> Client {
     client
 }
 
+/// Schemas that benches have made and need no more.
+static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 /// A schema in which time passes when a test says so.
 pub(crate) struct PostgresBench {
     pub(crate) schema: String,
-    owner: tokio::sync::OnceCell<Client>,
+    is_used: bool,
+    owner: OnceCell<Client>,
 }
 
 impl PostgresBench {
     pub(crate) fn new() -> Self {
-        Self { schema: fresh_schema(), owner: tokio::sync::OnceCell::new() }
+        let used = USED.lock().expect("no panic holds it").pop();
+        let is_used = used.is_some();
+        Self { schema: used.unwrap_or_else(fresh_schema), is_used, owner: OnceCell::new() }
     }
 
-    /// A session of the owner, over the schema as the owner's first start left it.
+    /// A session of the owner, over a schema without records.
     pub(crate) async fn owner(&self) -> &Client {
-        let make = || async {
-            let url = SERVER.socket_url(OWNER, DATABASE);
-            let store = PostgresStore::open(&url, options(&self.schema)).await;
-            drop(store.expect("the owner may make its schema"));
+        let prepare = || async {
+            if !self.is_used {
+                let url = SERVER.socket_url(OWNER, DATABASE);
+                let store = PostgresStore::open(&url, options(&self.schema)).await;
+                drop(store.expect("the owner may make its schema"));
+            }
             let owner = owner().await;
-            let schema = &self.schema;
-            let settable_clock = format!(
-                "{}
-                 create table {schema}.shift as select 0::bigint as ms;
-                 grant select on {schema}.shift to {USER};
-                 create or replace function {schema}.clock() returns bigint language sql volatile
-                 as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint
-                       + (select ms from {schema}.shift) $$",
-                grants(schema)
-            );
-            owner.batch_execute(&settable_clock).await.expect("the owner may change its schema");
+            let sql = if self.is_used { emptied(&self.schema) } else { settable(&self.schema) };
+            owner.batch_execute(&sql).await.expect("the owner may change its schema");
             owner
         };
-        self.owner.get_or_init(make).await
+        self.owner.get_or_init(prepare).await
     }
 
     /// The store, opened by the role that may do no more than it must.
@@ -109,6 +109,40 @@ impl PostgresBench {
         let url = SERVER.socket_url(USER, DATABASE);
         PostgresStore::open(&url, options(&self.schema)).await.expect("the user may open it")
     }
+}
+
+impl Drop for PostgresBench {
+    fn drop(&mut self) {
+        if self.owner.initialized() {
+            USED.lock().expect("no panic holds it").push(std::mem::take(&mut self.schema));
+        }
+    }
+}
+
+/// Gives the schema a clock that can be set, and the role that uses it its rights.
+fn settable(schema: &str) -> String {
+    format!(
+        "{}
+         create table {schema}.shift as select 0::bigint as ms;
+         grant select on {schema}.shift to {USER};
+         create or replace function {schema}.clock() returns bigint language sql volatile
+         as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint
+               + (select ms from {schema}.shift) $$",
+        grants(schema)
+    )
+}
+
+/// Takes all records away, once whoever swept them last has gone.
+fn emptied(schema: &str) -> String {
+    format!(
+        "select pg_advisory_lock(hashtext('{schema}. sweep'));
+         select pg_advisory_unlock(hashtext('{schema}. sweep'));
+         delete from {schema}.keys;
+         delete from {schema}.answers;
+         delete from {schema}.checkpoints;
+         delete from {schema}.facts;
+         update {schema}.shift set ms = 0"
+    )
 }
 
 #[async_trait]
