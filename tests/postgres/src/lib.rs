@@ -106,7 +106,7 @@ impl Server {
     /// Runs SQL in a session that stays open, such as one that holds a lock, until it is dropped.
     pub fn session(&self, database: &str, sql: &str) -> OpenSession {
         let mut psql = self.psql(database, "");
-        let mut psql = psql.stdin(Stdio::piped()).spawn().expect("psql runs");
+        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("psql runs");
         let stdin = psql.stdin.as_mut().expect("piped");
         writeln!(stdin, "{sql};").expect("psql reads");
         OpenSession { psql }
@@ -134,6 +134,12 @@ impl Server {
     pub fn start_again(&mut self) {
         self.postgres = serve(&self.folder, self.port, self.owner);
         self.wait_until_ready();
+    }
+
+    /// Starts it again as the standby of nobody: it can only be read.
+    pub fn start_as_standby(&mut self) {
+        fs::write(self.folder.join("data/standby.signal"), "").expect("written");
+        self.start_again();
     }
 
     fn psql(&self, database: &str, sql: &str) -> Command {

@@ -1,7 +1,12 @@
 //! The laws of `selfsame-core` over PostgreSQL, and what that store promises beyond them.
 #![cfg(feature = "postgres")]
 
+mod crashes;
+mod damage;
+mod opening;
+mod rows;
 mod support;
+mod sweeping;
 
 use support::PostgresBench;
 

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame::stores::{PostgresOptions, PostgresStore};
-use selfsame_core::FullStore;
 use selfsame_core::conformance::Bench;
+use selfsame_core::conformance::samples::answer;
+use selfsame_core::{Ask, Claimed, FullStore, Lease, Recorded, Store};
 use selfsame_test_postgres::{PASSWORD, Server};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
@@ -160,4 +161,19 @@ impl Bench for PostgresBench {
         let sql = format!("update {}.shift set ms = ms + {millis}", self.schema);
         self.owner().await.batch_execute(&sql).await.expect("the owner has the clock");
     }
+}
+
+/// The lease of a key that must be free to run.
+pub(crate) async fn run(store: &PostgresStore, ask: &Ask) -> Lease {
+    match store.claim(ask).await.expect("the store works") {
+        Claimed::Run(grant) => grant.lease,
+        other => panic!("the key must be free to run, not {other:?}"),
+    }
+}
+
+/// Runs and completes `ask`.
+pub(crate) async fn complete(store: &PostgresStore, ask: &Ask) {
+    let lease = run(store, ask).await;
+    let recorded = store.complete(&lease, &answer("done")).await.expect("the store works");
+    assert!(matches!(recorded, Recorded::Until(_)));
 }

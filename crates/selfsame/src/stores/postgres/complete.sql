@@ -17,13 +17,18 @@ kept as (
   insert into selfsame.answers (bucket, row, body)
   select kept_until / 86400000, place, body from mine
 )
-update selfsame.keys k
-set state = 2, state_at = m.now, expires_at = m.kept_until,
-    answer_bucket = m.kept_until / 86400000, answer_row = m.place, version = m.version + 1,
-    sum = m.sum
-        # selfsame.moving(m.state, m.state_at, m.created_at, m.expires_at, m.version, null, null)
-        # selfsame.moving(2::smallint, m.now, m.created_at, m.kept_until, m.version + 1,
-                          (m.kept_until / 86400000)::integer, m.place)
-from mine m
-where k.id = m.id
+-- The rows are there and ours: each is found by the unique index, whatever a plan would think of
+-- the size of the table.
+insert into selfsame.keys as k
+select id, fingerprint, 2, now, fence, attempt, attempt_id, birth, recover, created_at, kept_until,
+       retention_ms, remember_ms, tenant, tenant_name, key, route, recovery_point,
+       kept_until / 86400000, place, version + 1,
+       sum # selfsame.moving(state, state_at, created_at, expires_at, version, null, null)
+           # selfsame.moving(2::smallint, now, created_at, kept_until, version + 1,
+                             (kept_until / 86400000)::integer, place)
+from mine
+on conflict (id) do update
+set state = excluded.state, state_at = excluded.state_at, expires_at = excluded.expires_at,
+    answer_bucket = excluded.answer_bucket, answer_row = excluded.answer_row,
+    version = excluded.version, sum = excluded.sum
 returning k.id, k.expires_at

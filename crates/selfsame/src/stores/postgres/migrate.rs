@@ -10,8 +10,11 @@ const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql")];
 
 const KNOWN: i32 = MIGRATIONS.len() as i32;
 
-const IS_THERE: &str = "select to_regnamespace($1) is not null, \
-     to_regclass($1 || '.migrations') is not null";
+/// By the catalogue and not by `to_regclass`, which may tell what was so before a lock was waited
+/// for.
+const IS_THERE: &str = "select exists (select 1 from pg_namespace where nspname = $1), \
+     exists (select 1 from pg_class c join pg_namespace n on n.oid = c.relnamespace \
+     where n.nspname = $1 and c.relname = 'migrations')";
 
 /// Brings the schema to the version this build knows. Where it has that version already, it may
 /// belong to somebody else.

@@ -12,5 +12,5 @@ mine as materialized (
     limit 1 for update skip locked
   ) k
 ),
-gone as (delete from selfsame.checkpoints c using mine m where c.id = m.id)
-delete from selfsame.keys k using mine m where k.id = m.id returning k.id
+gone as (delete from selfsame.checkpoints where id = any (array(select id from mine)))
+delete from selfsame.keys where id = any (array(select id from mine)) returning id

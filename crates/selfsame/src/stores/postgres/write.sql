@@ -32,16 +32,23 @@ saved as (
   on conflict (id) do update set body = excluded.body
 ),
 gone as (
-  delete from selfsame.checkpoints c using mine m
-  where c.id = m.id and m.recovery_point is null
+  delete from selfsame.checkpoints
+  where id = any (array(select id from mine where recovery_point is null))
 )
-update selfsame.keys k
-set fingerprint = m.fingerprint, state = m.state, state_at = m.state_at, fence = m.fence,
-    attempt = m.attempt, attempt_id = m.attempt_id, birth = m.birth, recover = m.recover,
-    created_at = m.created_at, expires_at = m.expires_at, retention_ms = m.retention_ms,
-    remember_ms = m.remember_ms, tenant = m.tenant, tenant_name = m.tenant_name, key = m.key,
-    route = m.route, recovery_point = m.recovery_point, answer_bucket = m.answer_bucket,
-    answer_row = m.answer_row, version = m.seen_version + 1, sum = m.sum
-from mine m
-where k.id = m.id
+-- The rows are there and ours: each is found by the unique index, whatever a plan would think of
+-- the size of the table.
+insert into selfsame.keys as k
+select id, fingerprint, state, state_at, fence, attempt, attempt_id, birth, recover, created_at,
+       expires_at, retention_ms, remember_ms, tenant, tenant_name, key, route, recovery_point,
+       answer_bucket, answer_row, seen_version + 1, sum
+from mine
+on conflict (id) do update
+set fingerprint = excluded.fingerprint, state = excluded.state, state_at = excluded.state_at,
+    fence = excluded.fence, attempt = excluded.attempt, attempt_id = excluded.attempt_id,
+    birth = excluded.birth, recover = excluded.recover, created_at = excluded.created_at,
+    expires_at = excluded.expires_at, retention_ms = excluded.retention_ms,
+    remember_ms = excluded.remember_ms, tenant = excluded.tenant,
+    tenant_name = excluded.tenant_name, key = excluded.key, route = excluded.route,
+    recovery_point = excluded.recovery_point, answer_bucket = excluded.answer_bucket,
+    answer_row = excluded.answer_row, version = excluded.version, sum = excluded.sum
 returning k.id

@@ -1,0 +1,85 @@
+//! What is checked and done before a store is used.
+
+use futures_util::future::join_all;
+use selfsame::stores::{PostgresOpenError, PostgresStore};
+use selfsame_core::conformance::samples::ask;
+use selfsame_core::{Count, Inspect};
+use selfsame_test_postgres::{PASSWORD, Server};
+
+use crate::support::{DATABASE, OWNER, PostgresBench, SERVER, USER, fresh_schema, options, run};
+
+async fn refused(url: &str, schema: &str) -> PostgresOpenError {
+    PostgresStore::open(url, options(schema)).await.expect_err("it cannot be opened")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_that_start_together_migrate_once() {
+    let schema = fresh_schema();
+    let url = SERVER.socket_url(OWNER, DATABASE);
+    let stores = join_all((0..10).map(|_| PostgresStore::open(&url, options(&schema)))).await;
+    for store in &stores {
+        let store = store.as_ref().expect("one migrates and the others wait for it");
+        assert_eq!(store.count().await.expect("it works"), Count::default());
+    }
+    let versions = SERVER.sql(DATABASE, &format!("select version from {schema}.migrations"));
+    assert_eq!(versions, "1");
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused() {
+    let bench = PostgresBench::new();
+    let newer = format!("insert into {}.migrations (version) values (99)", bench.schema);
+    bench.owner().await.batch_execute(&newer).await.expect("the owner may");
+    let error = refused(&SERVER.socket_url(USER, DATABASE), &bench.schema).await;
+    assert!(matches!(error, PostgresOpenError::Newer { found: 99, known: 1, .. }), "{error}");
+    let older = format!("delete from {}.migrations where version = 99", bench.schema);
+    bench.owner().await.batch_execute(&older).await.expect("the owner may");
+}
+
+#[tokio::test]
+async fn who_may_not_make_the_schema_is_told_who_may() {
+    let error = refused(&SERVER.socket_url(USER, DATABASE), &fresh_schema()).await.to_string();
+    assert!(error.contains("permission denied") && error.contains("owns it"), "{error}");
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_schema_is_refused() {
+    for schema in ["", "Keys", "1a", "a-b", "a; drop schema public"] {
+        let error = refused(&SERVER.socket_url(USER, DATABASE), schema).await;
+        assert!(matches!(error, PostgresOpenError::Schema { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn no_error_tells_a_password() {
+    let bench = PostgresBench::new();
+    drop(bench.store().await);
+    let url = SERVER.url(USER, DATABASE);
+    let store = PostgresStore::open(&url, options(&bench.schema)).await.expect("the password fits");
+    assert!(!format!("{store:?}").contains(PASSWORD), "{store:?}");
+    let wrong = [
+        url.replace(USER, "nobody"),
+        url.replace(DATABASE, "nowhere"),
+        url.replace("postgres:", "mysql:"),
+        url.replace(':', "!"),
+        format!("{url}?sslmode=require"),
+    ];
+    for wrong in wrong {
+        let error = refused(&wrong, &bench.schema).await;
+        assert!(!format!("{error} {error:?}").contains(PASSWORD), "{error:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_standby_is_refused() {
+    let mut server = Server::start();
+    let url = server.socket_url("postgres", "postgres");
+    let store = PostgresStore::open(&url, options("keys")).await.expect("a primary is fine");
+    run(&store, &ask("k")).await;
+    server.crash();
+    server.start_as_standby();
+    let error = refused(&url, "keys").await.to_string();
+    assert!(error.contains("standby"), "{error}");
+    let error = store.now().await.expect_err("nor is it used by a store that was open");
+    assert!(error.is_retryable(), "{error}");
+}

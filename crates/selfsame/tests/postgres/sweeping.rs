@@ -1,0 +1,63 @@
+//! What is cleaned, and by whom.
+
+use selfsame_core::conformance::Bench;
+use selfsame_core::conformance::samples::{MARGIN, RETENTION, ask, remembered, retry};
+use selfsame_core::{Ask, Claimed, Store, Sweep, Swept};
+
+use crate::support::{PostgresBench, complete};
+
+/// The days for which there are tables of answers, counted from 1970.
+async fn days(bench: &PostgresBench) -> Vec<i64> {
+    let sql = format!(
+        "select substr(c.relname, 9)::bigint from pg_inherits i join pg_class c \
+         on c.oid = i.inhrelid where i.inhparent = '{}.answers'::regclass order by 1",
+        bench.schema
+    );
+    let days = bench.owner().await.query(&sql, &[]).await.expect("the catalogue is open");
+    days.iter().map(|row| row.get(0)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_leave_by_the_day_and_their_days_are_made_ahead() {
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    complete(&store, &ask("plain")).await;
+    complete(&store, &remembered("remembered")).await;
+    complete(&store, &Ask { retention: RETENTION * 400, ..ask("long") }).await;
+    let swept = store.sweep(100).await.expect("the store works");
+    assert!(swept.finished && swept.removed == 0, "{swept:?}");
+    let before = days(&bench).await;
+    let today = before[0];
+    for ahead in [1, 2, 3, 400] {
+        assert!(before.contains(&(today + ahead)), "{before:?}");
+    }
+
+    bench.pass(RETENTION * 3).await;
+    let swept = store.sweep(100).await.expect("the store works");
+    assert_eq!((swept.removed, swept.buried), (1, 1), "{swept:?}");
+    let after = days(&bench).await;
+    assert!(after[0] >= today + 2 && after.contains(&(today + 400)), "{before:?} {after:?}");
+    let claimed = store.claim(&retry(&remembered("remembered"))).await.expect("the store works");
+    assert_eq!(claimed, Claimed::Expired);
+    let kept = store.claim(&retry(&ask("long"))).await.expect("the store works");
+    assert!(matches!(kept, Claimed::Replay(_)), "{kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_process_sweeps_at_a_time() {
+    let bench = PostgresBench::new();
+    let (first, second) = (bench.store().await, bench.store().await);
+    complete(&first, &ask("early")).await;
+    assert!(first.sweep(10).await.expect("the store works").finished);
+    bench.pass(RETENTION + MARGIN).await;
+    let nothing = Swept { finished: true, ..Swept::default() };
+    assert_eq!(second.sweep(10).await.expect("the store works"), nothing);
+    drop(first);
+    for _ in 0..500 {
+        if second.sweep(10).await.expect("the store works").removed == 1 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    panic!("nobody sweeps after whoever swept has gone");
+}
