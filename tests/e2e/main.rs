@@ -31,6 +31,7 @@ mod outcomes;
 mod passing;
 #[path = "../../crates/selfsame/tests/layer/payments.rs"]
 mod payments;
+mod postgres;
 mod refusals;
 mod retention;
 mod reuse;

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, MemoryStore};
+use selfsame::stores::{
+    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, PostgresOptions, PostgresStore,
+};
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
 
@@ -32,6 +34,9 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
             let options = EmbeddedOptions::default().leases(Leases::Keep);
             let open = move || EmbeddedStore::open(&folder, options);
             Arc::new(tokio::task::spawn_blocking(open).await??)
+        }
+        StoreUrl::Postgres(url) => {
+            Arc::new(PostgresStore::open(url.as_str(), PostgresOptions::default()).await?)
         }
     })
 }

@@ -16,12 +16,10 @@ use selfsame::Secret;
 use uuid::Uuid;
 
 use super::Admin;
-use crate::config::{Config, StoreUrl};
+use crate::config::Config;
 
 /// Where the token is, unless the configuration names a file.
 const TOKEN_FILE: &str = "admin-token";
-/// Where it is for a store without a folder.
-const NO_STORE_FOLDER: &str = "selfsame-data";
 const TOKEN_CHARACTERS_MIN: usize = 16;
 
 /// What shows that a caller may act.
@@ -29,10 +27,9 @@ pub(crate) struct Token(String);
 
 /// The file that holds the admin token.
 pub(crate) fn token_path(config: &Config) -> PathBuf {
-    match (&config.admin.token_file, &config.store) {
-        (Some(path), _) => path.clone(),
-        (None, StoreUrl::File(folder)) => folder.join(TOKEN_FILE),
-        (None, StoreUrl::Memory) => Path::new(NO_STORE_FOLDER).join(TOKEN_FILE),
+    match &config.admin.token_file {
+        Some(path) => path.clone(),
+        None => config.store.folder().join(TOKEN_FILE),
     }
 }
 

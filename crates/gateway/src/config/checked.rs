@@ -101,7 +101,7 @@ fn read_store(
         .unwrap_or(StoreUrl::File("./selfsame-data".into()));
     let spool = section.get("spool", &PATH).or_else(|| match &url {
         StoreUrl::Memory => None,
-        StoreUrl::File(folder) => Some(folder.join("spool")),
+        StoreUrl::File(_) | StoreUrl::Postgres(_) => Some(url.folder().join("spool")),
     });
     section.finish(mistakes);
     (url, spool)

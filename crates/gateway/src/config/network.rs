@@ -1,11 +1,13 @@
 //! Where the gateway listens, where it sends, whom it trusts, and where its records are.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::Uri;
 use http::uri::Authority;
 use ipnet::IpNet;
+use selfsame::stores::PostgresStore;
 use toml::de::DeValue;
 
 use super::values::{Kind, Wrong, text};
@@ -57,6 +59,35 @@ pub enum StoreUrl {
     Memory,
     /// In a folder on this machine.
     File(PathBuf),
+    /// In a PostgreSQL database, which other gateways may share.
+    Postgres(PostgresUrl),
+}
+
+impl StoreUrl {
+    /// The folder for what belongs to the store and is kept on this machine.
+    pub fn folder(&self) -> &Path {
+        match self {
+            Self::File(folder) => folder,
+            Self::Memory | Self::Postgres(_) => Path::new("./selfsame-data"),
+        }
+    }
+}
+
+/// The address of a database. It may hold a password, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl(String);
+
+impl PostgresUrl {
+    /// The address, password and all.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PostgresUrl(…)")
+    }
 }
 
 pub(super) const ADDRESS: Kind<SocketAddr> = Kind {
@@ -75,8 +106,10 @@ pub(super) const UPSTREAM: Kind<Upstream> = Kind {
 pub(super) const PUBLIC_URL: Kind<PublicUrl> =
     Kind { expected: r#"an address like "https://api.example.com""#, read: public_url };
 
-pub(super) const STORE_URL: Kind<StoreUrl> =
-    Kind { expected: r#""memory:" or a folder like "file:./selfsame-data""#, read: store_url };
+pub(super) const STORE_URL: Kind<StoreUrl> = Kind {
+    expected: r#""memory:", a folder like "file:./selfsame-data" or a database like "postgres://user:password@host/database""#,
+    read: store_url,
+};
 
 /// Whether listening on both would fail, or would give one what is meant for the other.
 pub(super) fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
@@ -164,7 +197,17 @@ fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
             Some(path) if !path.starts_with('/') => Err(Wrong::Form),
             path => Ok(StoreUrl::File(path.unwrap_or(rest).into())),
         },
-        ("postgres" | "redis" | "rediss" | "redis-cluster" | "mysql" | "dynamodb", _) => {
+        ("postgres" | "postgresql", rest) => {
+            let url = format!("{scheme}:{rest}");
+            match PostgresStore::is_address(&url) {
+                true => Ok(StoreUrl::Postgres(PostgresUrl(url))),
+                false => Err(Wrong::Because(format!(
+                    "expected {}, found another form of \"{scheme}:\"",
+                    STORE_URL.expected
+                ))),
+            }
+        }
+        ("redis" | "rediss" | "redis-cluster" | "mysql" | "dynamodb", _) => {
             Err(Wrong::Later(format!("\"{scheme}:\"")))
         }
         _ => Err(Wrong::Because(format!("expected {}, found \"{scheme}:\"", STORE_URL.expected))),
@@ -273,9 +316,23 @@ mod tests {
             let complaint = take(&UPSTREAM, text).expect_err("credentials");
             assert!(!complaint.contains("hunter2"), "{complaint}");
         }
-        for text in ["postgres://me:hunter2@a", "oracle://me:hunter2@a", "memory:hunter2"] {
+        for text in ["postgres:me:hunter2@a", "oracle://me:hunter2@a", "memory:hunter2"] {
             let complaint = take(&STORE_URL, text).expect_err("unknown");
             assert!(!complaint.contains("hunter2"), "{complaint}");
+        }
+        let store = take(&STORE_URL, "postgres://me:hunter2@a/b").expect("an address");
+        assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
+    }
+
+    #[test]
+    fn a_database_is_named_by_its_address() {
+        for text in ["postgres://a/b", "postgresql://me:secret@a:5433,b/c?connect_timeout=3"] {
+            let url = PostgresUrl(text.to_owned());
+            assert_eq!(take(&STORE_URL, text), Ok(StoreUrl::Postgres(url)), "{text}");
+        }
+        for text in ["postgres:", "postgres:a", "postgres://a:port/b", "postgres://a?nonsense=1"] {
+            let complaint = take(&STORE_URL, text).expect_err("no address");
+            assert!(complaint.contains("found another form of \"postgres:\""), "{complaint}");
         }
     }
 
@@ -294,7 +351,7 @@ mod tests {
         for text in ["file:", "file://host/x", "data"] {
             assert_eq!(take(&STORE_URL, text), Err(form(&STORE_URL, text)));
         }
-        for scheme in ["postgres", "redis", "rediss", "redis-cluster", "mysql", "dynamodb"] {
+        for scheme in ["redis", "rediss", "redis-cluster", "mysql", "dynamodb"] {
             let expected = format!(
                 "\"{scheme}:\" is not supported yet by this version; write {}",
                 STORE_URL.expected

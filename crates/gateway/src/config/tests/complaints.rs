@@ -19,8 +19,9 @@ fn a_wrong_flag_is_named_instead_of_a_line() {
         Config::load(None, &overrides).expect_err("mistakes").to_string(),
         "--listen: expected an address and port like \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \
          \"[::1]:8080\", found \"8080\"\n\
-         --store: \"redis:\" is not supported yet by this version; write \"memory:\" or a folder \
-         like \"file:./selfsame-data\"\n\
+         --store: \"redis:\" is not supported yet by this version; write \"memory:\", a folder \
+         like \"file:./selfsame-data\" or a database like \
+         \"postgres://user:password@host/database\"\n\
          --upstream: is missing; write upstream = \"http://127.0.0.1:3000\" or pass --upstream\n\
          3 mistakes"
     );
@@ -251,7 +252,7 @@ upstream = "https://api.example.com"
 drain_timout = "30s"
 
 [store]
-url = "postgres://localhost/selfsame"
+url = "mysql://localhost/selfsame"
 
 [idempotency]
 lease = "soon"
@@ -268,8 +269,9 @@ retention = "5m"
          f.toml:3:12: upstream: https is not supported yet by this version; write a host and port \
          like \"http://127.0.0.1:3000\" or \"h2c://127.0.0.1:50051\"\n\
          f.toml:4:1: unknown name \"drain_timout\"; did you mean \"drain_timeout\"?\n\
-         f.toml:7:7: store.url: \"postgres:\" is not supported yet by this version; write \
-         \"memory:\" or a folder like \"file:./selfsame-data\"\n\
+         f.toml:7:7: store.url: \"mysql:\" is not supported yet by this version; write \"memory:\", \
+         a folder like \"file:./selfsame-data\" or a database like \
+         \"postgres://user:password@host/database\"\n\
          f.toml:10:9: idempotency.lease: expected a duration like \"500ms\", \"30s\", \"15m\", \
          \"24h\" or \"7d\", found \"soon\"\n\
          f.toml:11:7: not TOML: string values must be quoted, expected literal string\n\

@@ -74,6 +74,11 @@ pub struct PostgresStore {
 const SHARDS: usize = 2;
 
 impl PostgresStore {
+    /// Whether `url` is the address of a database, there or not.
+    pub fn is_address(url: &str) -> bool {
+        parse(url).is_some()
+    }
+
     /// Opens the store at `url`, and brings its schema to the version of this build.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let target = Target::new(url, options)?;
@@ -92,6 +97,13 @@ impl PostgresStore {
     }
 }
 
+/// Where the database at `url` is. Other forms that the driver knows are not taken: a space or a
+/// quote in a password would change their meaning.
+fn parse(url: &str) -> Option<Config> {
+    let is_url = url.starts_with("postgres://") || url.starts_with("postgresql://");
+    url.parse().ok().filter(|_| is_url)
+}
+
 /// Which of the connections for many serves `id`. Ids are hashes: their last byte spreads them.
 fn shard(id: &RecordId) -> usize {
     usize::from(id.as_bytes()[RecordId::LEN - 1]) % SHARDS
@@ -100,7 +112,7 @@ fn shard(id: &RecordId) -> usize {
 impl Target {
     fn new(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let PostgresOptions { schema, time_out } = options;
-        let mut config: Config = url.parse().map_err(|_| PostgresOpenError::Url)?;
+        let mut config = parse(url).ok_or(PostgresOpenError::Url)?;
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !schema.starts_with(|c: char| c.is_ascii_lowercase()) || !schema.chars().all(fits) {
             return Err(PostgresOpenError::Schema { schema });

@@ -1,0 +1,189 @@
+//! Rows 5, 26, 29 and 30: several gateways over one PostgreSQL, which goes away and comes back.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use selfsame_test_postgres::{PASSWORD, Server};
+
+use crate::harness::{Answer, Gate, Gateway, Ledger, Setup, binary, eventually, reply};
+
+const ROUNDS: usize = 3;
+const RIVALS: usize = 50;
+
+/// A database of the test's own, and its address.
+fn database(server: &Server) -> String {
+    server.sql("postgres", &format!("create role keys login password '{PASSWORD}'"));
+    server.sql("postgres", "create database keys owner keys");
+    server.url("keys", "keys")
+}
+
+fn gateway(ledger: &Ledger, url: &str) -> Setup {
+    Gateway::in_front_of(ledger).store(url)
+}
+
+/// Whether the gateway says that it can serve.
+fn is_ready(gateway: &Gateway) -> bool {
+    gateway.admin("GET", "/readyz").send().status == 200
+}
+
+#[test]
+fn rivals_on_three_gateways_run_once() {
+    let server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    // All three make the schema, or find it made.
+    let gateways = thread::scope(|scope| {
+        let starting: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| gateway(&ledger, &url).start())).collect();
+        let started = starting.into_iter().map(|start| start.join().expect("started"));
+        started.collect::<Vec<_>>()
+    });
+    for round in 0..ROUNDS {
+        let key = format!("round-{round}");
+        let start = Arc::new(Barrier::new(gateways.len() * RIVALS));
+        let answers: Vec<Answer> = thread::scope(|scope| {
+            let requests = gateways
+                .iter()
+                .map(|gateway| gateway.post("/charges").key(&key).json(r#"{"amount":10}"#));
+            let requests: Vec<_> =
+                requests.flat_map(|request| std::iter::repeat_n(request, RIVALS)).collect();
+            let rivals: Vec<_> = requests
+                .into_iter()
+                .map(|request| {
+                    let start = start.clone();
+                    scope.spawn(move || {
+                        let mut connection = request.open();
+                        start.wait();
+                        request.send_on(&mut connection).expect("an answer")
+                    })
+                })
+                .collect();
+            rivals.into_iter().map(|rival| rival.join().expect("answered")).collect()
+        });
+        let (ran, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| {
+            answer.status == 201 && answer.header("idempotent-replayed").is_none()
+        });
+        assert_eq!(ran.len(), 1, "{key}");
+        for other in others {
+            match other.status {
+                201 => other.replays(&ran[0]),
+                _ => drop(other.refused("in-progress")),
+            }
+        }
+        assert_eq!(ledger.effects(&key), 1);
+        for gateway in &gateways {
+            gateway.post("/charges").key(&key).json(r#"{"amount":10}"#).send().replays(&ran[0]);
+        }
+    }
+    for gateway in &gateways {
+        assert!(!gateway.log().contains(PASSWORD), "no log tells a password");
+    }
+}
+
+#[test]
+fn work_goes_on_where_another_gateway_died() {
+    let server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    let gate = Gate::shut();
+    let at_gate = gate.clone();
+    ledger.behave(move |effect, client| {
+        if effect.header("selfsame-attempt") == Some("1") {
+            at_gate.pass();
+        }
+        reply(client, 201, &[], "done")
+    });
+    let settings = "[idempotency]\nrecover = \"resume\"\nlease = \"2s\"\n";
+    let first = gateway(&ledger, &url).with(settings).start();
+    let second = gateway(&ledger, &url).with(settings).start();
+    let _unanswered = first.post("/charges").key("k").json("{}").begin();
+    eventually("it runs", || (ledger.effects("k") == 1).then_some(()));
+    let retry = second.post("/charges").key("k").json("{}");
+    retry.send().refused("in-progress");
+    drop(first.kill());
+    retry.send().refused("in-progress");
+    let answer = eventually("the lease is over", || {
+        let answer = retry.send();
+        (answer.status != 409).then_some(answer)
+    });
+    gate.open();
+    assert_eq!((answer.status, ledger.effects("k")), (201, 2));
+    retry.send().replays(&answer);
+}
+
+#[test]
+fn a_database_that_is_down_at_the_claim_runs_nothing() {
+    let mut server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    let gateway = gateway(&ledger, &url).start();
+    assert!(is_ready(&gateway));
+    server.crash();
+    let request = gateway.post("/charges").key("k").json("{}");
+    for _ in 0..3 {
+        let refusal = request.send().refused("store-unavailable");
+        assert_eq!(refusal["retryable"], true);
+    }
+    assert!(!is_ready(&gateway));
+    assert_eq!(ledger.effects("k"), 0);
+    server.start_again();
+    let answer = eventually("it serves again", || {
+        let answer = request.send();
+        (answer.status == 201).then_some(answer)
+    });
+    request.send().replays(&answer);
+    assert!(is_ready(&gateway));
+    assert_eq!(ledger.effects("k"), 1);
+}
+
+#[test]
+fn an_answer_lands_when_the_database_is_back() {
+    let mut server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    let gate = Gate::shut();
+    let at_gate = gate.clone();
+    ledger.behave(move |_, client| {
+        at_gate.pass();
+        reply(client, 201, &[], "the one charge")
+    });
+    let first = gateway(&ledger, &url).start();
+    let request = first.post("/charges").key("k").json("{}");
+    let asked = request.clone();
+    let waiting = thread::spawn(move || asked.send());
+    eventually("it runs", || (ledger.effects("k") == 1).then_some(()));
+    server.crash();
+    gate.open();
+    let answer = waiting.join().expect("answered");
+    assert_eq!((answer.status, answer.text().as_str()), (201, "the one charge"));
+
+    // Not even a restart in between loses it.
+    let setup = first.kill();
+    server.start_again();
+    let second = setup.start();
+    let retry = second.post("/charges").key("k").json("{}");
+    let replay = eventually("it has landed", || {
+        let answer = retry.send();
+        (answer.status == 201).then_some(answer)
+    });
+    replay.replays(&answer);
+    assert_eq!(ledger.effects("k"), 1);
+}
+
+#[test]
+fn a_gateway_says_what_is_wrong_with_its_database() {
+    let server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    let wrong = url.replace(PASSWORD, "battery-staple");
+    let setup = gateway(&ledger, &wrong);
+    let output = binary().arg("serve").arg("--config").arg(setup.write_config()).output();
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("password authentication"), "{said}");
+    assert!(!said.contains("battery-staple"), "{said}");
+
+    server.sql("postgres", "alter role keys set synchronous_commit = off");
+    let gateway = gateway(&ledger, &url).start();
+    assert!(gateway.log().contains("synchronous_commit is off"), "{}", gateway.log());
+}
