@@ -20,8 +20,8 @@ pub(crate) struct Args {
     /// Where requests come in [default: 127.0.0.1:8080]
     #[arg(long, env = "SELFSAME_LISTEN")]
     listen: Option<String>,
-    /// Where keys are remembered: file:PATH or memory: [default: file:./selfsame-data]
-    #[arg(long, env = "SELFSAME_STORE")]
+    /// Where keys are remembered: file:PATH, postgres://… or memory: [default: file:./selfsame-data]
+    #[arg(long, env = "SELFSAME_STORE", hide_env_values = true)]
     store: Option<String>,
     /// Where metrics, health and the admin API are [default: 127.0.0.1:9090]
     #[arg(long, env = "SELFSAME_ADMIN")]

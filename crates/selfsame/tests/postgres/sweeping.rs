@@ -1,10 +1,11 @@
 //! What is cleaned, and by whom.
 
+use futures_util::future::join_all;
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{MARGIN, RETENTION, ask, remembered, retry};
 use selfsame_core::{Ask, Claimed, Store, Sweep, Swept};
 
-use crate::support::{PostgresBench, complete};
+use crate::support::{PostgresBench, complete, owner};
 
 /// The days for which there are tables of answers, counted from 1970.
 async fn days(bench: &PostgresBench) -> Vec<i64> {
@@ -41,6 +42,20 @@ async fn answers_leave_by_the_day_and_their_days_are_made_ahead() {
     assert_eq!(claimed, Claimed::Expired);
     let kept = store.claim(&retry(&ask("long"))).await.expect("the store works");
     assert!(matches!(kept, Claimed::Replay(_)), "{kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rivals_for_one_day_make_its_table_once() {
+    let bench = PostgresBench::new();
+    let before = days(&bench).await;
+    let sessions = join_all((0..8).map(|_| owner())).await;
+    for day in 70_000..70_010 {
+        let sql = format!("select {}.make_answers(array[{day}, {}])", bench.schema, day + 1);
+        for made in join_all(sessions.iter().map(|session| session.batch_execute(&sql))).await {
+            made.expect("one makes it, the others find it made");
+        }
+    }
+    assert_eq!(days(&bench).await.len(), before.len() + 11);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -16,8 +16,10 @@ use super::session::Session;
 use super::trouble::{Access, Fault};
 use super::writes::{Write, write};
 
-/// How often a key is looked at that rivals change meanwhile. Then it is busy.
+/// How often a key is looked at whose row others change or have locked. Then it is busy.
 const LOOKS_MAX: usize = 4;
+/// How long such a row is left alone.
+const LOCKED_FOR: Duration = Duration::from_millis(100);
 
 macro_rules! claim_sql {
     ($given:literal) => {
@@ -82,13 +84,15 @@ impl Call for Ask {
     ) -> Result<Vec<Result<Claimed, StoreError>>, Fault> {
         let mut round = Round::new(asks);
         for _ in 0..LOOKS_MAX {
-            let changes = round.look(session).await?;
-            round.change(session, changes).await?;
-            if round.open.is_empty() {
-                break;
+            match round.go(session).await {
+                Ok(()) if round.open.is_empty() => break,
+                Ok(()) => {}
+                Err(fault) if fault.is_local => return Err(fault),
+                // What was claimed before the connection was lost stays claimed.
+                Err(fault) => return Ok(round.outcomes(|| Err(fault.error()))),
             }
         }
-        Ok(round.outcomes())
+        Ok(round.outcomes(|| Ok(Claimed::Busy { lease_left: LOCKED_FOR })))
     }
 }
 
@@ -110,6 +114,11 @@ impl<'a> Round<'a> {
         }
         let done = asks.iter().map(|_| None).collect();
         Self { asks, open, done, now: Timestamp::default() }
+    }
+
+    async fn go(&mut self, session: &Session) -> Result<(), Fault> {
+        let changes = self.look(session).await?;
+        self.change(session, changes).await
     }
 
     /// Looks at all open keys, and tells those callers whose record needs no change.
@@ -187,10 +196,12 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Who still waits has met a row that others change or have locked.
-    fn outcomes(self) -> Vec<Result<Claimed, StoreError>> {
-        let busy = || Ok(Claimed::Busy { lease_left: Duration::ZERO });
-        self.done.into_iter().map(|outcome| outcome.unwrap_or_else(busy)).collect()
+    /// What each caller is told; `open` is for those who still wait.
+    fn outcomes(
+        self,
+        open: impl Fn() -> Result<Claimed, StoreError>,
+    ) -> Vec<Result<Claimed, StoreError>> {
+        self.done.into_iter().map(|outcome| outcome.unwrap_or_else(&open)).collect()
     }
 }
 

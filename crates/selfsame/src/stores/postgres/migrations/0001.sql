@@ -91,10 +91,16 @@ create function selfsame.make_answers(buckets integer[]) returns void
 declare
   wanted integer;
 begin
-  for wanted in select distinct b from unnest(buckets) b order by b loop
-    continue when to_regclass(format('selfsame.answers_%s', wanted)) is not null;
-    perform pg_advisory_xact_lock(hashtext('selfsame. answers'));
-    continue when to_regclass(format('selfsame.answers_%s', wanted)) is not null;
+  -- What is there is asked of the catalogue, in a statement that begins behind the lock:
+  -- to_regclass may tell what was so before it was waited for.
+  perform pg_advisory_xact_lock(hashtext('selfsame. answers'));
+  for wanted in
+    select distinct b from unnest(buckets) b
+    where not exists (
+      select 1 from pg_inherits i join pg_class c on c.oid = i.inhrelid
+      where i.inhparent = 'selfsame.answers'::regclass and c.relname = format('answers_%s', b))
+    order by b
+  loop
     execute format('create table selfsame.answers_%s (like selfsame.answers including all)', wanted);
     execute format(
       'alter table selfsame.answers attach partition selfsame.answers_%s for values from (%s) to (%s)',
