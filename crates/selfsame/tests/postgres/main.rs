@@ -4,6 +4,7 @@
 mod crashes;
 mod damage;
 mod opening;
+mod rivals;
 mod rows;
 mod support;
 mod sweeping;
