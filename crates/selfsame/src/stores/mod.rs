@@ -1,10 +1,10 @@
 //! The stores.
 
 mod clock;
+#[cfg(any(feature = "embedded", feature = "postgres"))]
+mod columns;
 #[cfg(feature = "embedded")]
 mod embedded;
-#[cfg(any(feature = "embedded", feature = "postgres"))]
-mod ids;
 mod memory;
 mod metered;
 #[cfg(feature = "postgres")]

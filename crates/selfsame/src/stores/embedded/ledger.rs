@@ -12,8 +12,9 @@ use selfsame_core::{
 
 use super::expiry::Buckets;
 use super::facts::{Boot, fact, set_fact};
-use super::rows::{self, Row, stand_in};
+use super::rows::{self, Row};
 use super::trouble::Trouble;
+use crate::stores::columns::stand_in;
 
 /// The write connection and what belongs to it.
 pub(super) struct Ledger {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use rusqlite::types::FromSql;
 use rusqlite::{Connection, OptionalExtension, params};
 use selfsame_core::{
-    Answer, AnswerBody, AttemptId, Birth, Fence, Fingerprint, Key, Label, Record, RecordId, State,
-    TenantTag, Timestamp, wire,
+    AttemptId, Birth, Fence, Fingerprint, Key, Label, Record, RecordId, State, TenantTag,
+    Timestamp, wire,
 };
 
 use super::expiry::{self, Place};
 use super::facts::Boot;
 use super::trouble::{Trouble, damaged, unreadable};
+use crate::stores::columns::{COMPLETED, later_birth, stand_in};
 
 /// A query for rows that [`read`] takes.
 macro_rules! select_keys {
@@ -33,16 +34,6 @@ pub(super) struct Row {
     pub(super) record: Record,
     boot: u64,
     answer: Option<Place>,
-}
-
-/// What a completed record shows while its real answer lies in a table of its own.
-pub(super) fn stand_in() -> Answer {
-    Answer {
-        status: http::StatusCode::OK,
-        headers: http::HeaderMap::new(),
-        body: AnswerBody::NotKept,
-        trailers: http::HeaderMap::new(),
-    }
 }
 
 impl Row {
@@ -151,11 +142,6 @@ pub(super) fn save(
     Ok(())
 }
 
-/// The record's birth, where its row must hold it: most records are born by their only claim.
-fn later_birth(record: &Record) -> Option<&Birth> {
-    Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
-}
-
 /// Writes the record's checkpoint.
 pub(super) fn save_checkpoint(conn: &Connection, record: &Record) -> rusqlite::Result<()> {
     let Some(checkpoint) = &record.checkpoint else { return Ok(()) };
@@ -230,9 +216,6 @@ fn parse(row: &rusqlite::Row<'_>) -> Result<(Row, Option<String>, u64), Cause> {
     }
     Ok((Row { record, boot, answer }, recovery_point, columns.number()?))
 }
-
-/// What [`wire::state_code`] says of a completed record.
-const COMPLETED: u8 = 2;
 
 struct Columns<'a> {
     row: &'a rusqlite::Row<'a>,

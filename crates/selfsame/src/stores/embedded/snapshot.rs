@@ -9,7 +9,7 @@ use super::Leases;
 use super::facts::{Boot, fact};
 use super::rows::{self, Row, select_keys, time};
 use super::trouble::Trouble;
-use crate::stores::ids::id_range;
+use crate::stores::columns::id_range;
 
 /// A read connection and what belongs to it.
 pub(super) struct Snapshot {

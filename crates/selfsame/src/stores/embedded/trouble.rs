@@ -9,6 +9,8 @@ use rusqlite::ErrorCode;
 use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 
+use crate::stores::columns;
+
 /// Why an embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -82,14 +84,7 @@ impl From<rusqlite::Error> for Trouble {
 
 /// Raises the alarm over a record that cannot be trusted.
 pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Trouble {
-    let cause = cause.into();
-    tracing::error!(
-        record = id.short(),
-        %cause,
-        "a stored record is damaged; it is neither served nor run again"
-    );
-    let error = StoreError::new(StoreErrorKind::Damaged, "the stored record is damaged");
-    Trouble::Damaged(error.caused_by(cause))
+    Trouble::Damaged(columns::damaged(id, cause))
 }
 
 /// What SQLite cannot do now says nothing of the record; any other trouble in reading it does.

@@ -12,7 +12,7 @@ use super::trouble::{Access, Fault};
 use super::writes::{Write, remove, write};
 
 /// How long a row is left alone that somebody else changes or has locked.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 const READ: &str = concat!(
     "select n.now, ",
@@ -38,7 +38,7 @@ pub(super) async fn change<T>(
     decide: impl Fn(Option<Row>, Timestamp) -> Change<T>,
 ) -> Result<T, StoreError> {
     let until = Instant::now() + time_out;
-    let session = link.session().await.map_err(|fault| fault.error())?;
+    let session = link.session().await?;
     loop {
         let (row, now) = read(&session, id).await?;
         let (is_made, outcome) = match decide(row, now) {
@@ -50,7 +50,7 @@ pub(super) async fn change<T>(
                 (remove(&session, &[seen]).await.map(|made| !made.is_empty()), outcome)
             }
         };
-        if is_made.map_err(|fault| fault.error())? {
+        if is_made? {
             return Ok(outcome);
         }
         if Instant::now() + PAUSE > until {
@@ -63,9 +63,9 @@ pub(super) async fn change<T>(
 /// The row of `id`, without its answer, and the time.
 async fn read(session: &Session, id: &RecordId) -> Result<(Option<Row>, Timestamp), StoreError> {
     let found = session.query(Access::Read, READ, &[&&id.as_bytes()[..]]).await;
-    let found = found.map_err(|fault| fault.error())?;
+    let found = found?;
     let row = found.first().expect("there is always a time");
-    let now = Timestamp::from_millis(row.get::<_, i64>(0).cast_unsigned());
+    let now = rows::time_at(row, 0);
     match row.get::<_, Option<&[u8]>>(1) {
         Some(_) => Ok((Some(rows::read(row, 1)?), now)),
         None => Ok((None, now)),

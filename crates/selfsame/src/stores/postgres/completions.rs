@@ -80,7 +80,6 @@ async fn record(
         }
         _ => session.query(Access::Write, COMPLETE_MANY, &many).await?,
     };
-    let until =
-        |row: &tokio_postgres::Row| Timestamp::from_millis(row.get::<_, i64>(1).cast_unsigned());
+    let until = |row: &tokio_postgres::Row| rows::time_at(row, 1);
     Ok(rows.iter().filter_map(|row| Some((rows::id_at(row, 0).ok()?, until(row)))).collect())
 }

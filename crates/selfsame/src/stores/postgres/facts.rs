@@ -13,10 +13,10 @@ pub(super) async fn fact_or(
 ) -> Result<Vec<u8>, StoreError> {
     let put = "insert into selfsame.facts (name, value) values ($1, $2) on conflict do nothing";
     loop {
-        if let Some(known) = fact(session, name).await.map_err(told)? {
+        if let Some(known) = fact(session, name).await? {
             return Ok(known);
         }
-        session.query(Access::Write, put, &[&name, &value]).await.map_err(told)?;
+        session.query(Access::Write, put, &[&name, &value]).await?;
     }
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn set_fact(
 ) -> Result<(), StoreError> {
     let set = "insert into selfsame.facts (name, value) values ($1, $2) \
                on conflict (name) do update set value = excluded.value";
-    session.query(Access::Write, set, &[&name, &value]).await.map_err(told)?;
+    session.query(Access::Write, set, &[&name, &value]).await?;
     Ok(())
 }
 
@@ -35,8 +35,4 @@ async fn fact(session: &Session, name: &str) -> Result<Option<Vec<u8>>, Fault> {
     let sql = "select value from selfsame.facts where name = $1";
     let found = session.query(Access::Read, sql, &[&name]).await?;
     Ok(found.first().map(|row| row.get(0)))
-}
-
-fn told(fault: Fault) -> StoreError {
-    fault.error()
 }

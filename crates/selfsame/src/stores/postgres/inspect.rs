@@ -5,8 +5,8 @@ use tokio_postgres::types::ToSql;
 
 use super::rows::{self, its_answer, its_checkpoint, key_columns};
 use super::session::Session;
-use super::trouble::{Access, Fault};
-use crate::stores::ids::id_range;
+use super::trouble::Access;
+use crate::stores::columns::id_range;
 
 /// How many rows are read at a time, because each may come with its answer.
 const PAGE: usize = 64;
@@ -89,7 +89,7 @@ pub(super) async fn count(session: &Session) -> Result<Count, StoreError> {
 
 pub(super) async fn now(session: &Session) -> Result<Timestamp, StoreError> {
     let time = read(session, "select selfsame.clock()", &[]).await?;
-    Ok(Timestamp::from_millis(time[0].get::<_, i64>(0).cast_unsigned()))
+    Ok(rows::time_at(&time[0], 0))
 }
 
 /// Goes through the rows that `sql` selects, in the order of ids and page by page. A damaged one
@@ -125,7 +125,7 @@ async fn collect(
 
 /// The record of a row of [`select_whole!`], and the time.
 fn whole(row: &tokio_postgres::Row) -> Result<(Record, Timestamp), StoreError> {
-    let now = Timestamp::from_millis(row.get::<_, i64>(0).cast_unsigned());
+    let now = rows::time_at(row, 0);
     let record = rows::read(row, 1)?.whole(row.get(rows::behind(1)), now)?;
     Ok((record, now))
 }
@@ -135,5 +135,5 @@ async fn read(
     sql: &'static str,
     params: &[&(dyn ToSql + Sync)],
 ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
-    session.query(Access::Read, sql, params).await.map_err(|fault: Fault| fault.error())
+    Ok(session.query(Access::Read, sql, params).await?)
 }

@@ -17,6 +17,7 @@ mod facts;
 mod inspect;
 mod lane;
 mod link;
+mod look;
 mod migrate;
 mod options;
 mod resolve;

@@ -5,7 +5,6 @@ use selfsame_core::{Fence, RecordId, Resolution, Resolved, StoreError, Timestamp
 use super::PostgresStore;
 use super::changes::{Change, change};
 use super::rows::Row;
-use super::trouble::Fault;
 use super::writes::Write;
 use super::{answers, store};
 
@@ -41,8 +40,7 @@ pub(super) async fn resolve(
 }
 
 async fn make_room(store: &PostgresStore, id: &RecordId) -> Result<i64, StoreError> {
-    let told = |fault: Fault| fault.error();
     let session = store::session(&store.aside).await?;
-    answers::make_room(&session, &[*id]).await.map_err(told)?;
-    answers::next_row(&session).await.map_err(told)
+    answers::make_room(&session, &[*id]).await?;
+    Ok(answers::next_row(&session).await?)
 }

@@ -4,12 +4,12 @@ use std::error::Error;
 use std::time::Duration;
 
 use selfsame_core::{
-    Answer, AnswerBody, Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Record,
-    RecordId, State, StoreError, TenantTag, Timestamp, wire,
+    Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Record, RecordId, State,
+    StoreError, TenantTag, Timestamp, wire,
 };
 use tokio_postgres::types::FromSql;
 
-use super::trouble::damaged;
+use crate::stores::columns::{COMPLETED, damaged, stand_in};
 
 /// The columns that [`read`] takes, of a row `k` of `keys` and its checkpoint `c`.
 macro_rules! key_columns {
@@ -63,16 +63,6 @@ pub(super) struct Seen {
 pub(super) struct Place {
     pub(super) bucket: i32,
     pub(super) row: i64,
-}
-
-/// What a completed record shows while its real answer lies in a table of its own.
-pub(super) fn stand_in() -> Answer {
-    Answer {
-        status: http::StatusCode::OK,
-        headers: http::HeaderMap::new(),
-        body: AnswerBody::NotKept,
-        trailers: http::HeaderMap::new(),
-    }
 }
 
 impl Row {
@@ -151,12 +141,6 @@ pub(super) fn shown(checkpoint: &Checkpoint) -> String {
     checkpoint.recovery_point.replace('\0', "\u{fffd}")
 }
 
-/// The record's birth, where its row must hold it: most records are born by their only claim.
-pub(super) fn later_birth(record: &Record) -> Option<Vec<u8>> {
-    let born_later = record.birth != Birth::by(record.attempt_id);
-    born_later.then(|| record.birth.as_bytes().to_vec())
-}
-
 /// The id that stands at `first`.
 pub(super) fn id_at(row: &tokio_postgres::Row, first: usize) -> Result<RecordId, StoreError> {
     let bytes = row.try_get::<_, &[u8]>(first).ok().and_then(|bytes| bytes.try_into().ok());
@@ -164,6 +148,11 @@ pub(super) fn id_at(row: &tokio_postgres::Row, first: usize) -> Result<RecordId,
         tracing::error!("a stored record's id is damaged");
         StoreError::new(selfsame_core::StoreErrorKind::Damaged, "a stored record's id is damaged")
     })
+}
+
+/// The time that stands at `at`.
+pub(super) fn time_at(row: &tokio_postgres::Row, at: usize) -> Timestamp {
+    Timestamp::from_millis(row.get::<_, i64>(at).cast_unsigned())
 }
 
 /// The record whose [`key_columns!`] begin at `first`, if its checksum fits.
@@ -231,9 +220,6 @@ fn parse(row: &tokio_postgres::Row, first: usize) -> Result<Row, Cause> {
     }
     Ok(Row { record, seen: Seen { id, attempt_id, version } })
 }
-
-/// What [`wire::state_code`] says of a completed record.
-const COMPLETED: u8 = 2;
 
 struct Columns<'a> {
     row: &'a tokio_postgres::Row,

@@ -1,7 +1,6 @@
 //! The traits of a store, each call handed to the connection that carries it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame_core::{
@@ -11,17 +10,15 @@ use selfsame_core::{
 };
 use tokio::time::Instant;
 
-use super::changes::{Change, change};
+use super::changes::{Change, PAUSE, change};
 use super::completions::Completion;
 use super::link::Link;
-use super::rows::{self, Row, stand_in};
+use super::rows::{self, Row};
 use super::session::Session;
 use super::trouble::Fault;
 use super::writes::Write;
 use super::{PostgresStore, facts, inspect, resolve, shard, sweep};
-
-/// How long a completion is left alone whose row somebody else has locked.
-const PAUSE: Duration = Duration::from_millis(5);
+use crate::stores::columns::stand_in;
 
 impl PostgresStore {
     /// Changes a record by one of core's rules.
@@ -65,7 +62,7 @@ impl PostgresStore {
 }
 
 pub(super) async fn session(link: &Link) -> Result<Arc<Session>, StoreError> {
-    link.session().await.map_err(|fault| fault.error())
+    Ok(link.session().await?)
 }
 
 #[async_trait]

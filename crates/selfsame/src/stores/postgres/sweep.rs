@@ -1,6 +1,6 @@
 //! Cleaning, a stretch of keys at a time, by one process at a time.
 
-use selfsame_core::{Due, StoreError, Swept, Timestamp};
+use selfsame_core::{Due, StoreError, Swept};
 
 use super::answers;
 use super::rows::{self, its_checkpoint, key_columns};
@@ -32,18 +32,18 @@ pub(super) async fn sweep(
     after: &[u8],
     most: usize,
 ) -> Result<(Swept, Option<Vec<u8>>), StoreError> {
-    if !lead(session).await.map_err(told)? {
+    if !lead(session).await? {
         return Ok((Swept { finished: true, ..Swept::default() }, None));
     }
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
-    let stretch = session.query(Access::Read, STRETCH, &[&after, &limit]).await.map_err(told)?;
+    let stretch = session.query(Access::Read, STRETCH, &[&after, &limit]).await?;
     let last: Option<Vec<u8>> = stretch[0].get(1);
     let mut swept = Swept { finished: stretch[0].get::<_, i64>(0) < limit, ..Swept::default() };
     if let Some(last) = &last {
-        clean(session, after, last, &mut swept).await.map_err(told)?;
+        clean(session, after, last, &mut swept).await?;
     }
     if swept.finished {
-        answers::tend(session).await.map_err(told)?;
+        answers::tend(session).await?;
     }
     Ok((swept, last.filter(|_| !swept.finished)))
 }
@@ -70,7 +70,7 @@ async fn clean(
     let (mut expired, mut writes) = (Vec::new(), Vec::new());
     let mut buried = Vec::new();
     for row in session.query(Access::Read, MAYBE_DUE, &[&after, &last]).await? {
-        let now = Timestamp::from_millis(row.get::<_, i64>(0).cast_unsigned());
+        let now = rows::time_at(&row, 0);
         // A damaged one has raised its alarm.
         let Ok(read) = rows::read(&row, 1) else { continue };
         let (mut record, seen) = (read.record, read.seen);
@@ -97,8 +97,4 @@ async fn clean(
         swept.held = written.len() - swept.buried;
     }
     Ok(())
-}
-
-fn told(fault: Fault) -> StoreError {
-    fault.error()
 }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use selfsame_core::{RecordId, StoreError, StoreErrorKind};
+use selfsame_core::{StoreError, StoreErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
 
 /// Why a PostgreSQL store could not be opened.
@@ -60,17 +60,6 @@ pub enum PostgresOpenError {
     },
 }
 
-/// Raises the alarm over a record that cannot be trusted.
-pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
-    let cause = cause.into();
-    tracing::error!(
-        record = id.short(),
-        %cause,
-        "a stored record is damaged; it is neither served nor run again"
-    );
-    StoreError::new(StoreErrorKind::Damaged, "the stored record is damaged").caused_by(cause)
-}
-
 /// Whether a statement changes anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
@@ -117,6 +106,12 @@ impl Fault {
 
     pub(super) fn error(&self) -> StoreError {
         StoreError::new(self.kind, self.message.clone())
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        fault.error()
     }
 }
 

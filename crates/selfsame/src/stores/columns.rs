@@ -1,0 +1,65 @@
+//! What stores share that keep records in columns, and their answers apart.
+
+use std::error::Error;
+
+use selfsame_core::{Answer, AnswerBody, Birth, Record, RecordId, StoreError, StoreErrorKind};
+
+/// What [`wire::state_code`](selfsame_core::wire::state_code) says of a completed record.
+pub(super) const COMPLETED: u8 = 2;
+
+/// What a completed record shows while its real answer lies in a table of its own.
+pub(super) fn stand_in() -> Answer {
+    Answer {
+        status: http::StatusCode::OK,
+        headers: http::HeaderMap::new(),
+        body: AnswerBody::NotKept,
+        trailers: http::HeaderMap::new(),
+    }
+}
+
+/// The record's birth, where its row must hold it: most records are born by their only claim.
+pub(super) fn later_birth(record: &Record) -> Option<&Birth> {
+    Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
+}
+
+/// Raises the alarm over a record that cannot be trusted.
+pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Sync>>) -> StoreError {
+    let cause = cause.into();
+    tracing::error!(
+        record = id.short(),
+        %cause,
+        "a stored record is damaged; it is neither served nor run again"
+    );
+    StoreError::new(StoreErrorKind::Damaged, "the stored record is damaged").caused_by(cause)
+}
+
+/// The least and the greatest id that begin so in hexadecimal.
+pub(super) fn id_range(prefix: &str) -> Option<([u8; RecordId::LEN], [u8; RecordId::LEN])> {
+    let (mut low, mut high) = ([0; RecordId::LEN], [0xff; RecordId::LEN]);
+    for (at, digit) in prefix.chars().enumerate() {
+        let digit = u8::try_from(digit.to_digit(16)?).ok()?;
+        let (digit, rest) = if at % 2 == 0 { (digit << 4, 0x0f) } else { (digit, 0xf0) };
+        *low.get_mut(at / 2)? |= digit;
+        high[at / 2] = high[at / 2] & rest | digit;
+    }
+    Some((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_may_end_within_a_byte() {
+        let (low, high) = id_range("aBc").expect("hexadecimal");
+        assert_eq!((&low[..3], &high[..3]), (&[0xab, 0xc0, 0][..], &[0xab, 0xcf, 0xff][..]));
+    }
+
+    #[test]
+    fn what_is_no_prefix_of_an_id_finds_nothing() {
+        assert_eq!(id_range("xyz"), None);
+        assert_eq!(id_range("é"), None);
+        assert_eq!(id_range(&"0".repeat(65)), None);
+        assert!(id_range(&"0".repeat(64)).is_some());
+    }
+}
