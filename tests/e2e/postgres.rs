@@ -7,7 +7,7 @@ use selfsame_test_postgres::{PASSWORD, Server};
 
 use crate::harness::{Answer, Gate, Gateway, Ledger, Setup, binary, eventually, reply};
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const RIVALS: usize = 50;
 
 /// A database of the test's own, and its address.

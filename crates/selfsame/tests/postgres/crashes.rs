@@ -1,14 +1,14 @@
 //! The database crashes, or stops where it is.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use selfsame::stores::PostgresStore;
 use selfsame_core::conformance::samples::{answer, ask, retry};
-use selfsame_core::{Ask, Claimed, Inspect, Recorded, Store, StoreErrorKind};
+use selfsame_core::{Claimed, Inspect, Recorded, Store, StoreErrorKind};
 use selfsame_test_postgres::Server;
 use tokio::time::{Instant, sleep};
 
@@ -25,12 +25,12 @@ async fn store_of(server: &Server, time_out: Duration) -> PostgresStore {
     PostgresStore::open(&user, options).await.expect("the user may open it")
 }
 
-/// How often work was done, by key, and what was acknowledged.
+/// How often work was done, by key, and how often it was unknown whether a claim had landed.
 #[derive(Default)]
 struct Effects {
-    of: HashMap<String, AtomicUsize>,
-    acknowledged: AtomicUsize,
+    of: Mutex<HashMap<String, usize>>,
     unheard: AtomicUsize,
+    is_over: AtomicBool,
 }
 
 /// A caller that claims, works and records, and asks again for as long as the database is away.
@@ -52,57 +52,67 @@ async fn one_rival(store: &PostgresStore, effects: &Effects, key: &str) {
         }
         sleep(Duration::from_millis(20)).await;
     };
-    effects.of[key].fetch_add(1, Ordering::Relaxed);
+    *effects.of.lock().expect("no panic holds it").entry(key.to_owned()).or_default() += 1;
     loop {
         match store.complete(&lease, &answer(key.to_owned())).await {
-            Ok(Recorded::Until(_)) => break,
+            Ok(Recorded::Until(_)) => return,
             Ok(Recorded::Lost) => panic!("nobody else may have the claim"),
             Err(_) => sleep(Duration::from_millis(20)).await,
         }
     }
-    effects.acknowledged.fetch_add(1, Ordering::Relaxed);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_runs_twice_and_no_answer_is_lost_when_the_database_crashes() {
-    const KEYS: usize = 600;
+    const CALLERS: usize = 40;
     let mut server = Server::start();
     let store = store_of(&server, Duration::from_secs(5)).await;
-    let keys: Vec<_> = (0..KEYS).map(|at| format!("k-{at}")).collect();
-    let of = keys.iter().map(|key| (key.clone(), AtomicUsize::new(0))).collect();
-    let effects = Arc::new(Effects { of, ..Effects::default() });
+    let effects = Effects::default();
 
-    let load = async {
-        for some in keys.chunks(60) {
-            let rivals = some.iter().flat_map(|key| [key, key, key]);
-            join_all(rivals.map(|key| one_rival(&store, &effects, key))).await;
+    let callers = (0..CALLERS).map(|caller| {
+        let (store, effects) = (&store, &effects);
+        async move {
+            for at in 0.. {
+                let key = format!("k-{caller}-{at}");
+                join_all((0..3).map(|_| one_rival(store, effects, &key))).await;
+                if effects.is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
         }
-    };
+    });
     let crashes = async {
-        for _ in 0..3 {
+        for _ in 0..2 {
             sleep(Duration::from_millis(150)).await;
-            tokio::task::block_in_place(|| {
+            let restart = tokio::task::spawn_blocking(move || {
                 server.crash();
                 server.start_again();
+                server
             });
+            server = restart.await.expect("it starts again");
             let begun = Instant::now();
             while store.now().await.is_err() {
                 sleep(Duration::from_millis(20)).await;
             }
             assert!(begun.elapsed() < Duration::from_secs(5), "it serves again soon");
         }
+        effects.is_over.store(true, Ordering::Relaxed);
+        server
     };
-    futures_util::future::join(load, crashes).await;
+    let (_, _server) = join(join_all(callers), crashes).await;
 
-    assert_eq!(effects.acknowledged.load(Ordering::Relaxed), KEYS);
-    for key in &keys {
-        assert_eq!(effects.of[key].load(Ordering::Relaxed), 1, "{key}");
-        let again: Ask = retry(&ask(key));
-        let Ok(Claimed::Replay(replay)) = store.claim(&again).await else {
+    assert!(effects.unheard.load(Ordering::Relaxed) > 0, "no claim met a crash");
+    let effects = effects.of.into_inner().expect("no panic holds it");
+    assert!(effects.len() >= CALLERS);
+    let store = &store;
+    let replays = effects.iter().map(|(key, times)| async move {
+        assert_eq!(*times, 1, "{key}");
+        let Ok(Claimed::Replay(replay)) = store.claim(&retry(&ask(key))).await else {
             panic!("{key} was acknowledged");
         };
         assert_eq!(replay.answer, answer(key.clone()));
-    }
+    });
+    join_all(replays).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,7 +45,7 @@ use link::Link;
 use session::{Durability, Target};
 use trouble::Fault;
 
-/// How long a scan may take.
+/// How long a scan or a migration may take.
 const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 
 /// Records in a PostgreSQL database, which any number of processes may share.
@@ -83,15 +83,15 @@ impl PostgresStore {
     /// Opens the store at `url`, and brings its schema to the version of this build.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let target = Target::new(url, options)?;
-        let session = target.connect().await.map_err(|fault| target.unusable(&fault))?;
+        let look = Target { time_out: LOOK_TIME_OUT.max(target.time_out), ..target.clone() };
+        let session = look.connect().await.map_err(|fault| target.unusable(&fault))?;
         session.durability.warn();
         migrate::migrate(&session, &target).await?;
-        let look = Target { time_out: LOOK_TIME_OUT.max(target.time_out), ..target.clone() };
         Ok(Self {
             claims: std::array::from_fn(|_| Lane::start(&target)),
             completions: std::array::from_fn(|_| Lane::start(&target)),
-            aside: Link::over(target.clone(), session),
-            look: Link::new(look),
+            aside: Link::new(target.clone()),
+            look: Link::over(look, session),
             target,
             swept_to: Mutex::default(),
         })
