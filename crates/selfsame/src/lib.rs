@@ -19,6 +19,9 @@
 //!
 //! What a handler may want to know of its own run is in the request's extensions as [`Run`]; what
 //! became of a request is in the response's extensions as [`Served`].
+//!
+//! Requests are counted through the `metrics` facade. Install its recorder before the first request:
+//! what is counted often is looked up once, and would stay silent.
 
 mod background;
 mod body;
