@@ -15,6 +15,7 @@ use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::routes::Routes;
 use crate::upstream::Upstream;
+use crate::workers::Workers;
 use crate::{background, reaper, server, telemetry};
 
 /// How many connections may wait to be accepted. One more is dropped, and its client tries again
@@ -26,7 +27,7 @@ pub(crate) struct Gateway {
     listener: TcpListener,
     admin_listener: TcpListener,
     admin: Arc<Admin>,
-    routes: Arc<Routes>,
+    workers: Workers,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
     stop: CancellationToken,
@@ -54,11 +55,14 @@ impl Gateway {
             on_loopback: config.admin.listen.ip().is_loopback(),
             stop: stop.clone(),
         };
-        let upstream = Upstream::new(config.upstream.clone(), config.connect_timeout);
         let public = config.contract_page.then_some(contract);
-        let routes = Arc::new(Routes::new(&config, &idempotency, &upstream, public));
+        let routes = || {
+            let upstream = Upstream::new(config.upstream.clone(), config.connect_timeout);
+            Routes::new(&config, &idempotency, &upstream, public.clone())
+        };
+        let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
         let admin = Arc::new(admin);
-        Ok(Self { listener, admin_listener, admin, routes, store, idempotency, stop, config })
+        Ok(Self { listener, admin_listener, admin, workers, store, idempotency, stop, config })
     }
 
     /// Where requests come in, with the port that was really bound.
@@ -72,13 +76,14 @@ impl Gateway {
     }
 
     /// Serves until told to stop; then running work ends, within the drain time-out.
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(mut self) {
         let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
         let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
         let (stop, drain) = (self.stop.clone(), self.config.drain_timeout);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
-            server::serve(self.listener, self.routes, self.stop).await;
+            server::accept(self.listener, &self.workers, &self.stop).await;
+            self.workers.served().await;
             self.idempotency.drained().await;
         };
         let over = async {
@@ -91,6 +96,7 @@ impl Gateway {
                 "work was still running when the drain time was over; its keys recover"
             ),
         }
+        self.workers.end();
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
         admin.abort();

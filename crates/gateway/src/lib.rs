@@ -20,5 +20,10 @@ mod telemetry;
 mod tenant;
 mod unread;
 mod upstream;
+mod workers;
 
 pub use cli::run;
+
+/// The system's is slow at what a request takes: pieces of more than a kilobyte.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::server::graceful::Watcher;
 use selfsame::{BoxError, ResponseBody};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -26,7 +26,8 @@ use crate::routes::Routes;
 use crate::tenant::Peer;
 use crate::unread::Patient;
 use crate::upstream::UpstreamBody;
-use crate::{background, http2, target};
+use crate::workers::Workers;
+use crate::{http2, target};
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,34 +36,24 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
 
-/// Serves until `stop`, then lets each connection end the request it is at.
-pub(crate) async fn serve(listener: TcpListener, routes: Arc<Routes>, stop: CancellationToken) {
-    let graceful = GracefulShutdown::new();
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = stop.cancelled() => break,
+/// Accepts connections for the workers until `stop`; from then on new ones are refused.
+pub(crate) async fn accept(listener: TcpListener, workers: &Workers, stop: &CancellationToken) {
+    while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
+        let taken = match accepted {
+            Ok((stream, peer)) => workers.take(stream, peer).await,
+            Err(error) => Err(error),
         };
-        match accepted {
-            Ok((stream, peer)) => {
-                let door = Door { peer, routes: routes.clone() };
-                background::spawn(connection(stream, door, stop.clone(), graceful.watcher()));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
+        if let Err(error) = taken {
+            tracing::warn!(%error, "a connection could not be accepted");
+            tokio::time::sleep(ACCEPT_PAUSE).await;
         }
     }
-    // New connections are refused while the old ones end.
-    drop(listener);
-    graceful.shutdown().await;
 }
 
 /// Who is at the door, and where its requests go.
-struct Door {
-    peer: SocketAddr,
-    routes: Arc<Routes>,
+pub(crate) struct Door {
+    pub(crate) peer: SocketAddr,
+    pub(crate) routes: Arc<Routes>,
 }
 
 impl Door {
@@ -85,10 +76,17 @@ impl Door {
     }
 }
 
-async fn connection(stream: TcpStream, door: Door, stop: CancellationToken, watcher: Watcher) {
-    if let Err(error) = stream.set_nodelay(true) {
-        return tracing::debug!(%error, "a connection was gone before it began");
-    }
+/// Serves one connection to its end.
+pub(crate) async fn connection(
+    stream: std::net::TcpStream,
+    door: Door,
+    stop: CancellationToken,
+    watcher: Watcher,
+) {
+    let stream = match stream.set_nodelay(true).and_then(|()| TcpStream::from_std(stream)) {
+        Ok(stream) => stream,
+        Err(error) => return tracing::debug!(%error, "a connection was gone before it began"),
+    };
     let spoken = stop.run_until_cancelled(timeout(HEAD_TIMEOUT, Spoken::on(stream)));
     let ended = match spoken.await {
         Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, watcher).await,

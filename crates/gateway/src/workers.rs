@@ -1,0 +1,125 @@
+//! [`Workers`]: threads that each serve connections of their own, from the first byte to the last.
+//!
+//! A request stays on one thread with all that runs for it, its connection to the upstream
+//! included: where threads share their tasks, waking another one is a good part of what a request
+//! costs.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::TcpStream;
+use tokio::runtime::Builder;
+use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::background;
+use crate::routes::Routes;
+use crate::server::{self, Door};
+
+/// How many connections may be on their way to one worker.
+const ARRIVING_MAX: usize = 1024;
+
+/// The threads that serve.
+pub(crate) struct Workers {
+    all: Vec<Worker>,
+    end: CancellationToken,
+}
+
+struct Worker {
+    arriving: mpsc::Sender<Arrived>,
+    /// Held once here, and once by each connection.
+    place: Arc<()>,
+    served: oneshot::Receiver<()>,
+    thread: JoinHandle<()>,
+}
+
+/// A connection on its way to its worker.
+struct Arrived {
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    place: Arc<()>,
+}
+
+impl Workers {
+    /// Starts one for each core, with routes of its own. They take connections until `stop`.
+    pub(crate) fn start(routes: impl Fn() -> Routes, stop: &CancellationToken) -> io::Result<Self> {
+        let end = CancellationToken::new();
+        let cores = thread::available_parallelism()?.get();
+        let start = |number| Worker::start(number, routes(), stop.clone(), end.clone());
+        Ok(Self { all: (1..=cores).map(start).collect::<io::Result<_>>()?, end })
+    }
+
+    /// Hands a connection to whoever has the fewest.
+    pub(crate) async fn take(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+        let fewest = self.all.iter().min_by_key(|worker| Arc::strong_count(&worker.place));
+        let worker = fewest.expect("there is at least one core");
+        let arrived = Arrived { stream: stream.into_std()?, peer, place: worker.place.clone() };
+        worker.arriving.send(arrived).await.map_err(|_| io::Error::other("a worker is gone"))
+    }
+
+    /// Waits until each connection has ended the request it was at when told to stop. Work whose
+    /// client has gone goes on.
+    pub(crate) async fn served(&mut self) {
+        for worker in &mut self.all {
+            // One that came to grief has said so.
+            let _gone = (&mut worker.served).await;
+        }
+    }
+
+    /// Ends whatever still goes on.
+    pub(crate) fn end(self) {
+        self.end.cancel();
+        for worker in self.all {
+            let _gone = worker.thread.join();
+        }
+    }
+}
+
+impl Worker {
+    fn start(
+        number: usize,
+        routes: Routes,
+        stop: CancellationToken,
+        end: CancellationToken,
+    ) -> io::Result<Self> {
+        let (arriving, arrived) = mpsc::channel(ARRIVING_MAX);
+        let (done, served) = oneshot::channel();
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let thread = thread::Builder::new().name(format!("selfsame-worker-{number}"));
+        let thread = thread.spawn(move || {
+            runtime.block_on(async {
+                serve(arrived, Arc::new(routes), stop).await;
+                let _gone = done.send(());
+                end.cancelled().await;
+            });
+            // A name that is still being resolved holds nobody up.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { arriving, place: Arc::default(), served, thread })
+    }
+}
+
+/// Serves what arrives until `stop`, then lets each connection end the request it is at.
+async fn serve(mut arrived: mpsc::Receiver<Arrived>, routes: Arc<Routes>, stop: CancellationToken) {
+    let graceful = GracefulShutdown::new();
+    loop {
+        let next = tokio::select! {
+            next = arrived.recv() => next,
+            () = stop.cancelled() => {
+                arrived.close();
+                arrived.recv().await
+            }
+        };
+        let Some(Arrived { stream, peer, place }) = next else { break };
+        let door = Door { peer, routes: routes.clone() };
+        let (stop, watcher) = (stop.clone(), graceful.watcher());
+        background::spawn(async move {
+            server::connection(stream, door, stop, watcher).await;
+            drop(place);
+        });
+    }
+    graceful.shutdown().await;
+}
