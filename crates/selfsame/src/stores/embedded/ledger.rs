@@ -2,6 +2,7 @@
 //!
 //! Each change is one of core's pure ones, between a read and a write of the record's row.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::Connection;
@@ -16,12 +17,17 @@ use super::rows::{self, Row};
 use super::trouble::Trouble;
 use crate::stores::columns::stand_in;
 
+/// How many records are kept at hand for the end of their runs.
+const RUNNING_MAX: usize = 16_384;
+
 /// The write connection and what belongs to it.
 pub(super) struct Ledger {
     conn: Connection,
     clock: Arc<dyn Clock>,
     boot: Boot,
     buckets: Buckets,
+    /// First claims as they were written, until anything else is written about them.
+    running: HashMap<RecordId, Record>,
     now: Timestamp,
 }
 
@@ -33,7 +39,7 @@ impl Ledger {
     ) -> rusqlite::Result<Self> {
         let buckets = Buckets::load(&conn)?;
         let now = clock.now();
-        Ok(Self { conn, clock, boot, buckets, now })
+        Ok(Self { conn, clock, boot, buckets, running: HashMap::new(), now })
     }
 
     pub(super) fn connection(&self) -> &Connection {
@@ -56,11 +62,19 @@ impl Ledger {
         if !self.conn.is_autocommit() {
             self.conn.execute_batch("ROLLBACK")?;
         }
+        self.running.clear();
         self.buckets = Buckets::load(&self.conn)?;
         Ok(())
     }
 
     pub(super) fn claim(&mut self, ask: &Ask) -> Result<Claimed, Trouble> {
+        // Most keys are new, and to find that out costs as much as to write them.
+        if let (claimed, Some(first)) = selfsame_core::claim(None, ask, self.now)
+            && rows::add(&self.conn, &first, self.boot)?
+        {
+            self.expect_end(first);
+            return Ok(claimed);
+        }
         let found = self.find(&ask.id)?;
         let found = found.map(|row| row.whole(&self.conn, self.now)).transpose()?;
         let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
@@ -99,7 +113,7 @@ impl Ledger {
 
     /// `frame` is the answer, encoded by the caller: the writer's thread has enough to do.
     pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Recorded, Trouble> {
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Recorded::Lost) };
+        let Some(mut record) = self.ending(&lease.id)? else { return Ok(Recorded::Lost) };
         let was_complete = matches!(record.state, State::Completed { .. });
         let recorded = record.complete(lease, stand_in(), self.now);
         if recorded != Recorded::Lost && !was_complete {
@@ -111,7 +125,7 @@ impl Ledger {
     pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {
         let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
         if record.is_forgotten_by(lease, release) {
-            rows::delete(&self.conn, &record)?;
+            self.delete(&record)?;
             return Ok(Fenced::Applied);
         }
         let fenced = record.release(lease, release, self.now);
@@ -154,7 +168,7 @@ impl Ledger {
             };
             match record.due(self.now) {
                 Some(Due::Removal) => {
-                    rows::delete(&self.conn, &record)?;
+                    self.delete(&record)?;
                     swept.removed += 1;
                 }
                 Some(Due::Burial) => {
@@ -198,11 +212,32 @@ impl Ledger {
         self.save(&record, None)
     }
 
+    /// Keeps a record at hand that was just claimed: its run is about to end.
+    fn expect_end(&mut self, record: Record) {
+        if self.running.len() < RUNNING_MAX {
+            self.running.insert(record.id, record);
+        }
+    }
+
+    /// The record of a run that ends.
+    fn ending(&mut self, id: &RecordId) -> Result<Option<Record>, Trouble> {
+        match self.running.remove(id) {
+            Some(record) => Ok(Some(record)),
+            None => Ok(self.find(id)?.map(|row| row.record)),
+        }
+    }
+
     fn find(&self, id: &RecordId) -> Result<Option<Row>, Trouble> {
         rows::find(&self.conn, id, self.boot)
     }
 
+    fn delete(&mut self, record: &Record) -> rusqlite::Result<()> {
+        self.running.remove(&record.id);
+        rows::delete(&self.conn, record)
+    }
+
     fn save(&mut self, record: &Record, frame: Option<&[u8]>) -> rusqlite::Result<()> {
+        self.running.remove(&record.id);
         let answer = match frame {
             Some(frame) => {
                 Some(self.buckets.append(&self.conn, frame, record.expires_at, self.now)?)

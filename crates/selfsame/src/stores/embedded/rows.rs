@@ -28,6 +28,18 @@ macro_rules! select_keys {
 }
 pub(super) use select_keys;
 
+/// A statement that [`write`] gives a row to.
+macro_rules! write_keys {
+    ($verb:literal, $conflict:literal) => {
+        concat!(
+            $verb,
+            " INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
+             ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22) ",
+            $conflict
+        )
+    };
+}
+
 /// A record as its row has it.
 pub(super) struct Row {
     /// The record, with a [`stand_in`] for its answer.
@@ -102,6 +114,13 @@ pub(super) fn read(
     Ok(row)
 }
 
+/// Writes the row of a record that is most likely new. Whether it was: a row that is there already
+/// stays as it is.
+pub(super) fn add(conn: &Connection, record: &Record, boot: Boot) -> rusqlite::Result<bool> {
+    let sql = write_keys!("INSERT", "ON CONFLICT (id) DO NOTHING");
+    Ok(write(conn, sql, record, None, boot)? == 1)
+}
+
 /// Writes the record's row; a completed one's answer is at `answer`.
 pub(super) fn save(
     conn: &Connection,
@@ -109,12 +128,20 @@ pub(super) fn save(
     answer: Option<Place>,
     boot: Boot,
 ) -> rusqlite::Result<()> {
+    write(conn, write_keys!("REPLACE", ""), record, answer, boot).map(drop)
+}
+
+/// How many rows were written.
+fn write(
+    conn: &Connection,
+    sql: &str,
+    record: &Record,
+    answer: Option<Place>,
+    boot: Boot,
+) -> rusqlite::Result<usize> {
     let (state, state_at) = wire::state_code(&record.state);
     let label = &record.label;
-    let mut statement = conn.prepare_cached(
-        "REPLACE INTO keys VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, \
-         ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22)",
-    )?;
+    let mut statement = conn.prepare_cached(sql)?;
     statement.execute(params![
         record.id.as_bytes(),
         record.fingerprint.to_bytes(),
@@ -138,8 +165,7 @@ pub(super) fn save(
         answer.map(|place| place.bucket.cast_signed()),
         answer.map(|place| place.row),
         sum(record, boot.number, answer).cast_signed(),
-    ])?;
-    Ok(())
+    ])
 }
 
 /// Writes the record's checkpoint.
