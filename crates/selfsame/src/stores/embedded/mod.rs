@@ -7,8 +7,9 @@
 //! | looker | scans: finding, counting, sweeping | read-only |
 //! | checkpointer | moves the write-ahead log into the file | its own |
 //!
-//! A claim of a key that was seen lately is first looked up by a reader: where its record needs no
-//! change it gets its answer there. Everything else goes to the writer, which decides anew.
+//! A claim of a key that was seen lately is first looked up among the finished records in memory,
+//! then by a reader: where its record needs no change it gets its answer there. Everything else goes
+//! to the writer, which decides anew.
 
 mod checkpointer;
 mod expiry;
@@ -16,6 +17,7 @@ mod facts;
 mod folder;
 mod jobs;
 mod ledger;
+mod near;
 mod options;
 mod reader;
 mod rows;
@@ -41,6 +43,7 @@ use facts::Boot;
 use folder::Folder;
 use jobs::Queue;
 use ledger::Ledger;
+use near::Near;
 use reader::Reader;
 use seen::Seen;
 use snapshot::Snapshot;
@@ -73,6 +76,7 @@ pub struct EmbeddedStore {
     clock: Arc<dyn Clock>,
     swept_to: Mutex<Vec<u8>>,
     seen: Seen,
+    near: Near,
 }
 
 impl EmbeddedStore {
@@ -86,14 +90,19 @@ impl EmbeddedStore {
         let writes = start_writing(&folder, ledger, &options)?;
         let reads = start_reading(&folder, READERS, boot, &options)?;
         let looks = start_reading(&folder, 1, boot, &options)?;
-        let (clock, swept_to, seen) = (options.clock, Mutex::default(), Seen::new());
-        Ok(Self { reads, looks, writes, folder, clock, swept_to, seen })
+        let (clock, swept_to) = (options.clock, Mutex::default());
+        let (seen, near) = (Seen::new(), Near::default());
+        Ok(Self { reads, looks, writes, folder, clock, swept_to, seen, near })
     }
 
     /// What a claim comes to, where a reader can tell.
     async fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, StoreError> {
-        let ask = ask.clone();
-        self.reads.ask(move |snapshot| snapshot.settled(&ask)).await
+        let asked = ask.clone();
+        let found = self.reads.ask(move |snapshot| snapshot.settled(&asked)).await?;
+        Ok(found.map(|(claimed, record)| {
+            self.near.keep(record);
+            claimed
+        }))
     }
 }
 

@@ -56,12 +56,13 @@ impl Snapshot {
         }
     }
 
-    /// What a claim comes to, where that needs no write. That a key is free is never said here.
-    pub(super) fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, Trouble> {
+    /// What a claim comes to, where that needs no write, and by which record. That a key is free is
+    /// never said here.
+    pub(super) fn settled(&self, ask: &Ask) -> Result<Option<(Claimed, Record)>, Trouble> {
         let Some(row) = rows::find(&self.conn, &ask.id, self.boot)? else { return Ok(None) };
         let record = row.whole(&self.conn, self.now)?;
         match selfsame_core::claim(Some(&record), ask, self.now) {
-            (claimed, None) => Ok(Some(claimed)),
+            (claimed, None) => Ok(Some((claimed, record))),
             (_, Some(_)) => Ok(None),
         }
     }

@@ -18,6 +18,9 @@ impl Store for EmbeddedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        if let Some(claimed) = self.near.settled(ask, self.clock.now()) {
+            return Ok(claimed);
+        }
         // A key that nobody asked for lately is most likely new, and looked for in vain.
         if self.seen.knows(&ask.id)
             && let Some(claimed) = self.settled(ask).await?
