@@ -85,7 +85,7 @@ impl<R, E> Delivery<R, E> {
         // Whoever asked may have gone; what was recorded is there for the retry.
         let _gone = to.send(self.reply);
         if let Some(pump) = self.pump {
-            pump.run().await;
+            Box::pin(pump.run()).await;
         }
     }
 }

@@ -165,7 +165,8 @@ impl Once {
                 Settled::Run(claim) => {
                     let claim = Arc::new(claim.start());
                     let call = Call { engine: &engine, policy: &policy, claim: claim.clone() };
-                    let ended = Box::pin(steps::heartbeat(&claim, call.make(work))).await;
+                    let mut call = Box::pin(call.make(work));
+                    let ended = steps::heartbeat(&claim, call.as_mut()).await;
                     engine.waiters.wake(&ask.id);
                     ended
                 }

@@ -46,7 +46,7 @@ impl<S> IdempotencyService<S> {
     {
         let Self { mut inner, engine, policy, meter: _ } = self;
         if policy.mode == Mode::Observe {
-            return observe::pass(&mut inner, request, engine, policy).await;
+            return Box::pin(observe::pass(&mut inner, request, engine, policy)).await;
         }
 
         let dialect = policy.dialect.to_sender_of(request.headers());
@@ -78,7 +78,7 @@ impl<S> IdempotencyService<S> {
                     let claim = Arc::new(claim.start());
                     let deadline = tokio::time::Instant::now() + policy.run_timeout;
                     // Boxed, so that those who wait for their turn do not hold room for a run.
-                    let recorded = Box::pin(steps::heartbeat(&claim, async {
+                    let mut recorded = Box::pin(async {
                         let ran = steps::run(inner, asked.request, &claim, deadline).await;
                         let recorder = Recorder {
                             claim: &claim,
@@ -87,8 +87,8 @@ impl<S> IdempotencyService<S> {
                             dialect: &dialect,
                         };
                         recorder.record(ran, deadline).await
-                    }));
-                    let delivery = recorded.await;
+                    });
+                    let delivery = steps::heartbeat(&claim, recorded.as_mut()).await;
                     engine.waiters.wake(&asked.ask.id);
                     delivery
                 }

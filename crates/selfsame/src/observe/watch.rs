@@ -1,5 +1,6 @@
 //! [`Watch`]: what would have become of a request, found out beside it.
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use http::StatusCode;
@@ -110,7 +111,7 @@ impl Scene<'_> {
             self.count(Served::Held);
             return self.end(claim, Ending::Complete(Trace::Held)).await;
         }
-        let ending = steps::heartbeat(claim, async {
+        let ending = pin!(async {
             let heard = timeout_at(self.deadline, answer).await;
             self.count(match &heard {
                 Ok(Ok(Heard::Answer { outcome: Some(Outcome::NeverRan), .. })) => {
@@ -127,7 +128,7 @@ impl Scene<'_> {
                 Ok(Ok(Heard::Failure)) | Err(_) => self.given_up(steps::unknown(self.policy)),
             }
         });
-        let ending = ending.await;
+        let ending = steps::heartbeat(claim, ending).await;
         self.end(claim, ending).await;
     }
 

@@ -74,7 +74,7 @@ impl Recorder<'_> {
             response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
         }
         let Some(outcome) = outcome else {
-            return self.answered_by_trailers(response, deadline).await;
+            return Box::pin(self.answered_by_trailers(response, deadline)).await;
         };
         let Some(release) = release_after(outcome, self.policy) else {
             let (parts, body) = response.into_parts();
@@ -178,7 +178,7 @@ impl Recorder<'_> {
             Err(error) => {
                 let Grant { lease, expires_at, .. } = *self.claim.grant();
                 tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
-                self.engine.landing.take(lease, answer).await;
+                Box::pin(self.engine.landing.take(lease, answer)).await;
                 Recorded::Until(expires_at)
             }
         }

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,8 +53,12 @@ where
     }
 }
 
-/// Renews the lease every third of it for as long as `work` takes.
-pub(crate) async fn heartbeat<T>(claim: &Claim<Started>, work: impl Future<Output = T>) -> T {
+/// Renews the lease every third of it for as long as `work` takes. Pinned by the caller: what is
+/// handed over by value takes its room twice.
+pub(crate) async fn heartbeat<T>(
+    claim: &Claim<Started>,
+    work: Pin<&mut impl Future<Output = T>>,
+) -> T {
     let every = claim.grant().lease.length / 3;
     let beat = async {
         let mut ticks = interval_at(Instant::now() + every, every);

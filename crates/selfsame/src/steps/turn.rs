@@ -51,22 +51,22 @@ pub(crate) async fn take_turn(
         return Turn { settled: first, waited: None };
     };
     let deadline = Instant::now() + patience;
-    loop {
-        let look = async {
-            match claim(engine, ask, policy).await {
-                // A lease that nobody renews ends without anyone being told.
-                Settled::Busy { lease_left } => Err(lease_left),
-                settled => Ok(settled),
+    // Boxed, so that those whose turn it is do not hold room for waiting.
+    let settled = Box::pin(async {
+        loop {
+            let look = async {
+                match claim(engine, ask, policy).await {
+                    // A lease that nobody renews ends without anyone being told.
+                    Settled::Busy { lease_left } => Err(lease_left),
+                    settled => Ok(settled),
+                }
+            };
+            match place.look_then_wait(look, deadline).await {
+                Some(settled) => return settled,
+                None if Instant::now() < deadline => {}
+                None => return claim(engine, ask, policy).await,
             }
-        };
-        let found = place.look_then_wait(look, deadline).await;
-        if found.is_none() && Instant::now() < deadline {
-            continue;
         }
-        let settled = match found {
-            Some(settled) => settled,
-            None => claim(engine, ask, policy).await,
-        };
-        return Turn { settled, waited: Some(patience) };
-    }
+    });
+    Turn { settled: settled.await, waited: Some(patience) }
 }
