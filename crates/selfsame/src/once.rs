@@ -211,7 +211,7 @@ impl Call<'_> {
         match timeout_at(deadline, running).await {
             Ok(Ok(Ok(value))) => {
                 let answer = kept(&value, policy.answer_bytes_max);
-                match recorder.complete(answer).await {
+                match recorder.complete(&answer).await {
                     Recorded::Until(_) => Ended::Result(Ok(value)),
                     Recorded::Lost => Ended::Result(stored_truth(engine, &claim).await),
                 }

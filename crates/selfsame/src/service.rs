@@ -1,6 +1,6 @@
 //! [`IdempotencyService`]: one request's way, from the key to the replay.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -12,15 +12,15 @@ use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::body::{BoxError, RequestBody, ResponseBody};
-use crate::delivery::{Delivery, await_reply};
+use crate::delivery::{Delivery, Reply, await_reply};
+use crate::dialect::Dialect;
 use crate::engine::Engine;
 use crate::observe;
-use crate::outcome::Served;
 use crate::policy::{Mode, Policy};
 use crate::reject::{self, Refusal};
-use crate::steps::{self, Parsed, Recorder, Settled};
+use crate::steps::{self, Asked, Parsed, Recorder, Settled};
 use crate::telemetry::Meter;
-use crate::timing::{RanFor, Stopwatch};
+use crate::timing::Clocked;
 
 /// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
 /// service's own: a refusal is a response.
@@ -32,9 +32,13 @@ pub struct IdempotencyService<S> {
     pub(crate) meter: Arc<Meter>,
 }
 
+/// A response on its way. Boxed as what it is: a request that only passes takes less room than one
+/// that may run, wait and be recorded.
+type Handled<R, E> = Pin<Box<dyn Future<Output = Result<Response<ResponseBody<R>>, E>> + Send>>;
+
 impl<S> IdempotencyService<S> {
-    /// The seven steps: parse, scope, fingerprint, claim, run, record, replay.
-    async fn handle<B, R>(self, request: Request<B>) -> Result<Response<ResponseBody<R>>, S::Error>
+    /// The seven steps: parse, scope, fingerprint; then claim, run, record, replay in [`Work`].
+    fn handle<B, R>(self, request: Request<B>) -> Handled<R, S::Error>
     where
         S: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
         S::Future: Send,
@@ -44,34 +48,66 @@ impl<S> IdempotencyService<S> {
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let Self { mut inner, engine, policy, meter: _ } = self;
+        let Self { inner, engine, policy, meter } = self;
+        let clocked = Clocked::begin(meter);
         if policy.mode == Mode::Observe {
-            return Box::pin(observe::pass(&mut inner, request, engine, policy)).await;
+            return clocked.around(observe::pass(inner, request, engine, policy));
         }
 
         let dialect = policy.dialect.to_sender_of(request.headers());
         let keyed = match steps::parse(request, &policy) {
             Parsed::Keyed(keyed) => keyed,
             Parsed::Unkeyed(request) => {
-                return steps::pass(&mut inner, request.map(RequestBody::streamed)).await;
+                return clocked.around(steps::pass(inner, request.map(RequestBody::streamed)));
             }
-            Parsed::Refused(refusal, _) => return Ok(reject::answer(&refusal, &dialect)),
+            Parsed::Refused(refusal, _) => {
+                return clocked.around(ready(Ok(reject::answer(&refusal, &dialect))));
+            }
         };
         let identity = match steps::scope(&keyed, &policy, &engine.secret) {
             Ok(identity) => identity,
-            Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
+            Err(refusal) => return clocked.around(ready(Ok(reject::answer(&refusal, &dialect)))),
         };
         engine.suspicions.look(&identity.label.key, identity.label.tenant);
-        let asked = match steps::fingerprint(keyed, identity, &policy, &engine.secret).await {
-            Ok(asked) => asked,
-            Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
-        };
+        clocked.around(async move {
+            let (home, response_timeout) = (engine.clone(), policy.response_timeout);
+            let (reply, answer) = oneshot::channel();
+            let work = match steps::fingerprint(keyed, identity, &policy, &engine.secret).await {
+                Ok(asked) => {
+                    Work { inner, asked, engine, policy, dialect: dialect.clone(), reply }.begin()
+                }
+                Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
+            };
+            // The client may hang up from here on: what is claimed is run and recorded all the same.
+            home.see_through(work).await;
+            await_reply(response_timeout, &dialect, answer).await
+        })
+    }
+}
 
-        // The client may hang up from here on: what is claimed is run and recorded all the same.
-        let (reply, answer) = oneshot::channel();
-        let (home, response_timeout, waiting) =
-            (engine.clone(), policy.response_timeout, dialect.clone());
-        let work = Box::pin(async move {
+/// What is done for a request whoever waits for it.
+struct Work<S, B, R, E> {
+    inner: S,
+    asked: Asked<B>,
+    engine: Arc<Engine>,
+    policy: Arc<Policy>,
+    dialect: Dialect,
+    reply: oneshot::Sender<Reply<R, E>>,
+}
+
+impl<S, B, R> Work<S, B, R, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    fn begin(self) -> Pin<Box<impl Future<Output = ()> + Send + 'static>> {
+        // Taken apart before the future is made: it would keep room for the whole besides.
+        let Self { mut inner, asked, engine, policy, dialect, reply } = self;
+        Box::pin(async move {
             let turn = steps::take_turn(&engine, &asked.ask, asked.preferred_wait, &policy).await;
             let delivery = match turn.settled {
                 Settled::Run(claim) => {
@@ -98,9 +134,7 @@ impl<S> IdempotencyService<S> {
                 Settled::Bypass => steps::bypass(&mut inner, asked.request).await,
             };
             delivery.after(turn.waited, asked.preferred_wait).deliver(reply).await;
-        });
-        home.see_through(work).await;
-        await_reply(response_timeout, &waiting, answer).await
+        })
     }
 }
 
@@ -116,7 +150,7 @@ where
 {
     type Response = Response<ResponseBody<R>>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
+    type Future = Handled<R, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         self.inner.poll_ready(cx)
@@ -125,17 +159,6 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // The clone stays behind: readiness was polled on the one that is called.
         let clone = self.clone();
-        let ready = std::mem::replace(self, clone);
-        let meter = self.meter.clone();
-        Box::pin(async move {
-            let stopwatch = Stopwatch::start();
-            let mut answered = ready.handle(request).await;
-            if let Ok(response) = &mut answered {
-                let served = response.extensions().get().copied().unwrap_or(Served::Passed);
-                let ran = response.extensions_mut().remove::<RanFor>().map(|ran| ran.0);
-                meter.served(served, stopwatch.elapsed(), ran);
-            }
-            answered
-        })
+        std::mem::replace(self, clone).handle(request)
     }
 }

@@ -1,6 +1,16 @@
 //! How long things take, for metrics. Nothing is ever decided by these clocks.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+
+use http::Response;
+use pin_project_lite::pin_project;
+
+use crate::outcome::Served;
+use crate::telemetry::Meter;
 
 pub(crate) struct Stopwatch(Instant);
 
@@ -18,3 +28,57 @@ impl Stopwatch {
 /// How much of a response's time was the inner service's.
 #[derive(Clone, Copy)]
 pub(crate) struct RanFor(pub(crate) Duration);
+
+/// A request from when it came.
+pub(crate) struct Clocked {
+    meter: Arc<Meter>,
+    stopwatch: Stopwatch,
+}
+
+pin_project! {
+    /// A request until it is answered, and counted as what it was.
+    struct Clocking<F> {
+        #[pin]
+        handling: F,
+        clocked: Clocked,
+    }
+}
+
+impl Clocked {
+    pub(crate) fn begin(meter: Arc<Meter>) -> Self {
+        Self { meter, stopwatch: Stopwatch::start() }
+    }
+
+    /// Counts the response that `handling` comes to.
+    pub(crate) fn around<F, B, E>(
+        self,
+        handling: F,
+    ) -> Pin<Box<dyn Future<Output = F::Output> + Send>>
+    where
+        F: Future<Output = Result<Response<B>, E>> + Send + 'static,
+    {
+        Box::pin(Clocking { handling, clocked: self })
+    }
+
+    fn end<B>(&self, response: &mut Response<B>) {
+        let served = response.extensions().get().copied().unwrap_or(Served::Passed);
+        let ran = response.extensions_mut().remove::<RanFor>().map(|ran| ran.0);
+        self.meter.served(served, self.stopwatch.elapsed(), ran);
+    }
+}
+
+impl<F, B, E> Future for Clocking<F>
+where
+    F: Future<Output = Result<Response<B>, E>>,
+{
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        let mut answered = ready!(this.handling.poll(cx));
+        if let Ok(response) = &mut answered {
+            this.clocked.end(response);
+        }
+        Poll::Ready(answered)
+    }
+}

@@ -49,7 +49,7 @@ impl Default for Observers {
 
 /// Passes a request on as it came, and its answer back as it comes.
 pub(crate) async fn pass<S, B, R>(
-    inner: &mut S,
+    mut inner: S,
     request: Request<B>,
     engine: Arc<Engine>,
     policy: Arc<Policy>,

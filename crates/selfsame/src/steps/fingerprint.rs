@@ -28,33 +28,45 @@ pub(crate) struct Asked<B> {
     pub(crate) preferred_wait: Option<Duration>,
 }
 
-pub(crate) async fn fingerprint<B>(
+pub(crate) fn fingerprint<'a, B>(
     keyed: Keyed<B>,
     identity: Identity,
-    policy: &Policy,
-    secret: &Secret,
-) -> Result<Asked<B>, Refusal>
+    policy: &'a Policy,
+    secret: &'a Secret,
+) -> impl Future<Output = Result<Asked<B>, Refusal>> + use<'a, B>
 where
     B: Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    // Taken apart before the future is made: it would keep room for the whole besides.
     let Keyed { parts, body, .. } = keyed;
     let bytes_max = policy.request_bytes_max;
-    // Whoever announces too much need not send it first.
-    if announces_more_than(bytes_max, &parts.headers) {
-        return Err(Refusal::BodyTooLarge { bytes_max });
+    let reading = Limited::new(body, bytes_max).collect();
+    async move {
+        // Whoever announces too much need not send it first.
+        if announces_more_than(bytes_max, &parts.headers) {
+            return Err(Refusal::BodyTooLarge { bytes_max });
+        }
+        // A client that sends for ever holds memory for ever.
+        let read = tokio::time::timeout(policy.response_timeout, reading).await;
+        let (data, trailers) = match read {
+            Ok(Ok(collected)) => {
+                let trailers = collected.trailers().cloned().unwrap_or_default();
+                (collected.to_bytes(), trailers)
+            }
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                return Err(Refusal::BodyTooLarge { bytes_max });
+            }
+            Ok(Err(_)) | Err(_) => return Err(Refusal::BodyIncomplete),
+        };
+        if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
+            return Err(Refusal::StreamingCall);
+        }
+        let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
+        let preferred_wait = prefer::wait(&parts.headers);
+        let request = Request::from_parts(parts, RequestBody::whole(data, trailers));
+        Ok(Asked { ask, request, preferred_wait })
     }
-    let reading = read(body, bytes_max);
-    // A client that sends for ever holds memory for ever.
-    let read = tokio::time::timeout(policy.response_timeout, reading).await;
-    let (data, trailers) = read.unwrap_or(Err(Refusal::BodyIncomplete))?;
-    if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
-        return Err(Refusal::StreamingCall);
-    }
-    let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
-    let preferred_wait = prefer::wait(&parts.headers);
-    let request = Request::from_parts(parts, RequestBody::whole(data, trailers));
-    Ok(Asked { ask, request, preferred_wait })
 }
 
 /// The wish to run a request with this fingerprint.
@@ -76,21 +88,6 @@ pub(crate) fn announces_more_than(bytes_max: usize, headers: &HeaderMap) -> bool
     let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     let announced = announced.and_then(|length| length.parse::<u64>().ok());
     announced.is_some_and(|length| length > bytes_max as u64)
-}
-
-async fn read<B>(body: B, bytes_max: usize) -> Result<(Bytes, HeaderMap), Refusal>
-where
-    B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
-{
-    match Limited::new(body, bytes_max).collect().await {
-        Ok(collected) => {
-            let trailers = collected.trailers().cloned().unwrap_or_default();
-            Ok((collected.to_bytes(), trailers))
-        }
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::BodyTooLarge { bytes_max }),
-        Err(_) => Err(Refusal::BodyIncomplete),
-    }
 }
 
 /// Which request this is.

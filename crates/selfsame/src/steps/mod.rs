@@ -11,7 +11,7 @@ mod scope;
 mod turn;
 
 pub(crate) use claim::{Settled, claim};
-pub(crate) use fingerprint::{announces_more_than, ask, fingerprint, fingerprint_of};
+pub(crate) use fingerprint::{Asked, announces_more_than, ask, fingerprint, fingerprint_of};
 pub(crate) use parse::{Keyed, Parsed, parse};
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
 pub(crate) use replay::replay;

@@ -143,7 +143,7 @@ impl Recorder<'_> {
             Collected::Whole { data, trailers } => {
                 let body = AnswerBody::Kept(data.clone());
                 let answer = answer_to_keep(&parts, body, trailers.clone(), self.policy);
-                match self.complete(answer).await {
+                match self.complete(&answer).await {
                     Recorded::Until(expires_at) => {
                         expires::say(expires_at, &mut parts.headers, self.policy);
                         let body = ResponseBody::whole(data, trailers);
@@ -155,7 +155,7 @@ impl Recorder<'_> {
             Collected::Over { begun, rest } => {
                 let none = HeaderMap::new();
                 let answer = answer_to_keep(&parts, AnswerBody::NotKept, none, self.policy);
-                match self.complete(answer).await {
+                match self.complete(&answer).await {
                     Recorded::Until(expires_at) => {
                         expires::say(expires_at, &mut parts.headers, self.policy);
                         Delivery::pumped(parts, begun, rest, deadline)
@@ -168,8 +168,8 @@ impl Recorder<'_> {
     }
 
     /// A store that fails now does not take the answer from the client: it lands later.
-    pub(crate) async fn complete(&self, answer: Answer) -> Recorded {
-        match self.claim.complete(&answer).await {
+    pub(crate) async fn complete(&self, answer: &Answer) -> Recorded {
+        match self.claim.complete(answer).await {
             Ok(Recorded::Lost) => {
                 self.count_fenced();
                 Recorded::Lost
@@ -178,7 +178,7 @@ impl Recorder<'_> {
             Err(error) => {
                 let Grant { lease, expires_at, .. } = *self.claim.grant();
                 tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
-                Box::pin(self.engine.landing.take(lease, answer)).await;
+                Box::pin(self.engine.landing.take(lease, answer.clone())).await;
                 Recorded::Until(expires_at)
             }
         }

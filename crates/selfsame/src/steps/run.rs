@@ -84,20 +84,30 @@ pub(crate) async fn heartbeat<T>(
 }
 
 /// Passes a request on that is none of our business.
-pub(crate) async fn pass<S, B, R>(
-    inner: &mut S,
+pub(crate) fn pass<S, B, R>(
+    mut inner: S,
     request: Request<RequestBody<B>>,
-) -> Result<Response<ResponseBody<R>>, S::Error>
+) -> impl Future<Output = Result<Response<ResponseBody<R>>, S::Error>>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
 {
     let stopwatch = Stopwatch::start();
-    let mut response = inner.call(request).await?.map(ResponseBody::streamed);
+    let call = inner.call(request);
+    async move {
+        let response = call.await?.map(ResponseBody::streamed);
+        Ok(passed(response, &stopwatch))
+    }
+}
+
+fn passed<R>(
+    mut response: Response<ResponseBody<R>>,
+    stopwatch: &Stopwatch,
+) -> Response<ResponseBody<R>> {
     // There is no key for a handler's word to decide about, but it is still not for the client.
     let _word = Outcome::take_from(response.headers_mut());
     response.extensions_mut().insert(RanFor(stopwatch.elapsed()));
     response.extensions_mut().insert(Served::Passed);
-    Ok(response)
+    response
 }
 
 /// Runs a keyed request unprotected, and says so.
