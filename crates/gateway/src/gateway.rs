@@ -13,7 +13,7 @@ use crate::admin::{self, Admin, Token};
 use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
-use crate::routes::Routes;
+use crate::routes::{Protection, Routes};
 use crate::upstream::Upstream;
 use crate::workers::Workers;
 use crate::{background, reaper, server, telemetry};
@@ -56,9 +56,10 @@ impl Gateway {
             stop: stop.clone(),
         };
         let public = config.contract_page.then_some(contract);
+        let protection = Protection::new(&config, &idempotency);
         let routes = || {
             let upstream = Upstream::new(config.upstream.clone(), config.connect_timeout);
-            Routes::new(&config, &idempotency, &upstream, public.clone())
+            Routes::new(&config, &protection, &upstream, public.clone())
         };
         let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
         let admin = Arc::new(admin);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{Method, Request};
 use ipnet::IpNet;
-use selfsame::{Dialect, Idempotency, IdempotencyService, Policy, Work};
+use selfsame::{Dialect, Idempotency, IdempotencyLayer, IdempotencyService, Policy, Work};
 use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
@@ -29,17 +29,23 @@ pub(crate) struct Routes {
 #[derive(Default)]
 struct Paths(Vec<(Method, matchit::Router<Protected>)>);
 
-impl Routes {
-    /// With `contract`, the page of that name is ours; without it, the upstream's.
-    pub(crate) fn new(
-        config: &Config,
-        idempotency: &Idempotency,
-        upstream: &Upstream,
-        contract: Option<Arc<ContractPage>>,
-    ) -> Self {
+/// What stands before the upstream on each route, whoever serves it.
+pub(crate) struct Protection {
+    /// In the order of the configuration's routes.
+    routes: Vec<Guard>,
+    otherwise: Guard,
+}
+
+struct Guard {
+    layer: IdempotencyLayer,
+    dialect: Dialect,
+}
+
+impl Protection {
+    pub(crate) fn new(config: &Config, idempotency: &Idempotency) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let address: Arc<str> = config.contract_address().into();
-        let protect = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
+        let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
             let dialect = Dialect::new(settings.profile, address.clone())
                 .readable_by(settings.cors_origins.clone());
             let policy = policy(name, settings, trusted.clone())
@@ -47,13 +53,33 @@ impl Routes {
                 // Where hosts are told apart, another host is another request.
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
-            idempotency.layer(policy).layer(upstream.with_dialect(dialect))
+            Guard { layer: idempotency.layer(policy), dialect }
         };
-        let otherwise = protect("default", &config.defaults, None);
+        let routes = config.routes.iter();
+        let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
+        Self { routes: routes.collect(), otherwise: guard("default", &config.defaults, None) }
+    }
+}
+
+impl Guard {
+    fn before(&self, upstream: &Upstream) -> Protected {
+        self.layer.layer(upstream.with_dialect(self.dialect.clone()))
+    }
+}
+
+impl Routes {
+    /// With `contract`, the page of that name is ours; without it, the upstream's.
+    pub(crate) fn new(
+        config: &Config,
+        protection: &Protection,
+        upstream: &Upstream,
+        contract: Option<Arc<ContractPage>>,
+    ) -> Self {
+        let otherwise = protection.otherwise.before(upstream);
         let (at_host, anywhere) = Default::default();
         let mut routes = Self { at_host, anywhere, otherwise, contract };
-        for route in &config.routes {
-            let protected = protect(&route.name(), &route.settings, route.host.as_ref());
+        for (route, guard) in config.routes.iter().zip(&protection.routes) {
+            let protected = guard.before(upstream);
             let paths = routes.at(route.host.as_ref());
             for method in &route.settings.methods {
                 let inserted = paths.of(method).insert(&route.pattern, protected.clone());

@@ -90,11 +90,12 @@ impl Worker {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name(format!("selfsame-worker-{number}"));
         let thread = thread.spawn(move || {
-            runtime.block_on(async {
+            runtime.block_on(end.run_until_cancelled(async {
                 serve(arrived, Arc::new(routes), stop).await;
                 let _gone = done.send(());
-                end.cancelled().await;
-            });
+                // Work whose client has gone still runs here.
+                std::future::pending::<()>().await;
+            }));
             // A name that is still being resolved holds nobody up.
             runtime.shutdown_background();
         })?;
