@@ -321,7 +321,8 @@ mod writing {
         let log = fs::read(folder.path().join("records.db-wal")).expect("the log is there");
         let (head, frames) = log.split_at(32);
         let is_of_this_log = |frame: &&[u8]| frame[8..16] == head[16..24];
-        let frames = frames.chunks_exact(24 + 4096).filter(is_of_this_log);
+        let page_bytes = head[8..12].iter().fold(0, |bytes, &byte| bytes << 8 | usize::from(byte));
+        let frames = frames.chunks_exact(24 + page_bytes).filter(is_of_this_log);
         frames.filter(|frame| frame[4..8] != [0; 4]).count()
     }
 

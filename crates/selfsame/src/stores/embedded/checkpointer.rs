@@ -13,13 +13,13 @@ use rusqlite::Connection;
 use super::trouble::Health;
 
 /// How many pages make a copy worth its syncs: 16 MiB.
-const COPY_PAGES: u64 = 4096;
+const COPY_PAGES: u64 = 2048;
 
 /// From this length on the log is to begin anew: 64 MiB.
-const LONG_PAGES: u64 = 16_384;
+const LONG_PAGES: u64 = 8192;
 
 /// What the writer may copy itself without being felt: 4 MiB.
-const FEW_PAGES: u64 = 1024;
+const FEW_PAGES: u64 = 512;
 
 /// How often the thread copies what was written during its last copy.
 const ROUNDS_MAX: usize = 4;

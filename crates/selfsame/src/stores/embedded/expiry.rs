@@ -65,7 +65,8 @@ impl Buckets {
         let table = table(bucket);
         if self.known.insert(bucket) {
             conn.execute_batch(&format!(
-                "CREATE TABLE {table} (row INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
+                "CREATE TABLE IF NOT EXISTS {table} \
+                 (row INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT"
             ))?;
         }
         let mut insert = conn.prepare_cached(&format!("INSERT INTO {table} (body) VALUES (?1)"))?;

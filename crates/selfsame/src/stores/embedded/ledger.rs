@@ -113,7 +113,10 @@ impl Ledger {
 
     /// `frame` is the answer, encoded by the caller: the writer's thread has enough to do.
     pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Recorded, Trouble> {
-        let Some(mut record) = self.ending(&lease.id)? else { return Ok(Recorded::Lost) };
+        if let Some(recorded) = self.complete_at_hand(lease, frame)? {
+            return Ok(recorded);
+        }
+        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Recorded::Lost) };
         let was_complete = matches!(record.state, State::Completed { .. });
         let recorded = record.complete(lease, stand_in(), self.now);
         if recorded != Recorded::Lost && !was_complete {
@@ -219,11 +222,24 @@ impl Ledger {
         }
     }
 
-    /// The record of a run that ends.
-    fn ending(&mut self, id: &RecordId) -> Result<Option<Record>, Trouble> {
-        match self.running.remove(id) {
-            Some(record) => Ok(Some(record)),
-            None => Ok(self.find(id)?.map(|row| row.record)),
+    /// Completes a claim that is at hand, without a look at its row. Nothing if it is not, or if the
+    /// row is no longer as this claim left it: somebody may have made another process write here.
+    fn complete_at_hand(
+        &mut self,
+        lease: &Lease,
+        frame: &[u8],
+    ) -> rusqlite::Result<Option<Recorded>> {
+        let Some(claimed) = self.running.remove(&lease.id) else { return Ok(None) };
+        let mut record = claimed.clone();
+        let recorded = record.complete(lease, stand_in(), self.now);
+        if recorded == Recorded::Lost {
+            return Ok(None);
+        }
+        let place = self.buckets.append(&self.conn, frame, record.expires_at, self.now)?;
+        match rows::finish(&self.conn, &claimed, &record, place, self.boot)? {
+            true => Ok(Some(recorded)),
+            // Nothing leads to the answer that was appended; it leaves with its table.
+            false => Ok(None),
         }
     }
 

@@ -131,6 +131,34 @@ pub(super) fn save(
     write(conn, write_keys!("REPLACE", ""), record, answer, boot).map(drop)
 }
 
+/// Writes the end of a claim over its row. Whether it was still there, as `claimed` was written.
+pub(super) fn finish(
+    conn: &Connection,
+    claimed: &Record,
+    record: &Record,
+    answer: Place,
+    boot: Boot,
+) -> rusqlite::Result<bool> {
+    let (state, state_at) = wire::state_code(&record.state);
+    let mut statement = conn.prepare_cached(
+        "UPDATE keys SET state = ?1, state_at = ?2, expires_at = ?3, answer_bucket = ?4, \
+         answer_row = ?5, sum = ?6 WHERE id = ?7 AND sum = ?8 AND fence = ?9 AND attempt_id = ?10",
+    )?;
+    let changed = statement.execute(params![
+        state,
+        time(state_at),
+        time(record.expires_at),
+        answer.bucket.cast_signed(),
+        answer.row,
+        sum(record, boot.number, Some(answer)).cast_signed(),
+        record.id.as_bytes(),
+        sum(claimed, boot.number, None).cast_signed(),
+        record.fence.number().cast_signed(),
+        record.attempt_id.as_bytes(),
+    ])?;
+    Ok(changed == 1)
+}
+
 /// How many rows were written.
 fn write(
     conn: &Connection,

@@ -20,6 +20,9 @@ const BUSY_TIME_OUT: Duration = Duration::from_millis(20);
 /// not in it is in the system's cache.
 const CACHE_KIB: i64 = 4 * 1024;
 
+/// Of an answer of usual size several fit, so that little is left over; and few pages split.
+const PAGE_BYTES: i64 = 8192;
+
 /// A day's worth of answer tables, and the other statements.
 const STATEMENTS_MAX: usize = 128;
 
@@ -27,6 +30,8 @@ const STATEMENTS_MAX: usize = 128;
 pub(super) fn open_writer(path: &Path) -> Result<Connection, OpenError> {
     let failed = |source| failure(path, source);
     let conn = Connection::open(path).map_err(failed)?;
+    // Says nothing to a file that is there already.
+    conn.pragma_update(None, "page_size", PAGE_BYTES).map_err(failed)?;
     prepare(&conn).map_err(failed)?;
     match format_of(&conn).map_err(failed)? {
         Format::Empty => create(&conn).map_err(failed)?,
