@@ -62,6 +62,9 @@ const READERS: usize = 2;
 /// # Ok::<(), selfsame::stores::OpenError>(())
 /// ```
 ///
+/// Set `LIBSQLITE3_FLAGS=-DHAVE_FDATASYNC=1` where SQLite is built, on systems that have `fdatasync`:
+/// the bundled one does not look, and then each commit also waits for the file's times to be written.
+///
 /// One folder serves one process; a second one is told who has it. Calls wait by Tokio's timer.
 ///
 /// Dropping the store does what it was asked for, closes the file and gives the folder back; it
