@@ -114,6 +114,7 @@ impl Reader<'_> {
             return None;
         }
         sorted.clear();
+        sorted.reserve(out.len() - start);
         for member in members.iter().filter(|member| member.counts) {
             sorted.push(if sorted.is_empty() { b'{' } else { b',' });
             sorted.extend_from_slice(&out[member.from..member.end]);

@@ -287,7 +287,8 @@ pub(crate) fn unknown(policy: &Policy) -> Release {
 
 /// Whether an answer is passed on as it comes, and never kept.
 pub(crate) fn is_stream(parts: &Parts, policy: &Policy) -> bool {
-    let kind = parts.headers.get(http::header::CONTENT_TYPE);
-    let kind = kind.map(|kind| kind.as_bytes().to_ascii_lowercase()).unwrap_or_default();
-    policy.stream || kind.starts_with(b"text/event-stream")
+    const EVENTS: &[u8] = b"text/event-stream";
+    let kind = parts.headers.get(http::header::CONTENT_TYPE).map(|kind| kind.as_bytes());
+    let begins = kind.and_then(|kind| kind.get(..EVENTS.len()));
+    policy.stream || begins.is_some_and(|kind| kind.eq_ignore_ascii_case(EVENTS))
 }
