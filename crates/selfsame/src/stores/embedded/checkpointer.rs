@@ -12,11 +12,11 @@ use rusqlite::Connection;
 
 use super::trouble::Health;
 
-/// How many pages make a copy worth its syncs: 16 MiB.
-const COPY_PAGES: u64 = 2048;
+/// How many pages make a copy worth its syncs: 32 MiB.
+const COPY_PAGES: u64 = 4096;
 
-/// From this length on the log is to begin anew: 64 MiB.
-const LONG_PAGES: u64 = 8192;
+/// From this length on the log is to begin anew: 128 MiB.
+const LONG_PAGES: u64 = 16_384;
 
 /// What the writer may copy itself without being felt: 4 MiB.
 const FEW_PAGES: u64 = 512;
