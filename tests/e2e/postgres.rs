@@ -3,7 +3,7 @@
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use selfsame_test_postgres::{PASSWORD, Server};
+use selfsame_test_postgres::{Authority, PASSWORD, Server};
 
 use crate::harness::{Answer, Gate, Gateway, Ledger, Setup, binary, eventually, reply};
 
@@ -186,4 +186,38 @@ fn a_gateway_says_what_is_wrong_with_its_database() {
     server.sql("postgres", "alter role keys set synchronous_commit = off");
     let gateway = gateway(&ledger, &url).start();
     assert!(gateway.log().contains("synchronous_commit is off"), "{}", gateway.log());
+}
+
+#[test]
+fn the_connection_to_the_database_is_encrypted_and_leads_to_the_right_one() {
+    let server = Server::start();
+    let authority = Authority::new("ours");
+    server.encrypt(&authority.server("localhost"), &authority, "nobody");
+    let url = database(&server).replace("127.0.0.1", "localhost");
+    let ledger = Ledger::start();
+    // The authorities of the system, which a variable may name.
+    let setup = gateway(&ledger, &format!("{url}?sslmode=verify-full"));
+    let mut command = binary();
+    let file = server.keep("authority.crt", &authority.pem());
+    command.arg("serve").arg("--config").arg(setup.write_config()).env("SSL_CERT_FILE", file);
+    let gateway = setup.start_as(command);
+    assert_eq!(gateway.post("/charges").key("k").json("{}").send().status, 201);
+    let encrypted = "select distinct ssl from pg_stat_ssl join pg_stat_activity using (pid) \
+                     where application_name = 'selfsame'";
+    assert_eq!(server.sql("postgres", encrypted), "t");
+    assert!(!gateway.log().contains("the connection to the database"), "{}", gateway.log());
+}
+
+#[test]
+fn a_connection_that_others_could_read_is_warned_of() {
+    let server = Server::start();
+    // It leads here, and does not look like it.
+    let url = database(&server).replace("127.0.0.1", "0.0.0.0");
+    let ledger = Ledger::start();
+    let plain = gateway(&ledger, &url).start();
+    assert!(plain.log().contains("is not encrypted"), "{}", plain.log());
+    let authority = Authority::new("ours");
+    server.encrypt(&authority.server("localhost"), &authority, "nobody");
+    let unchecked = gateway(&ledger, &format!("{url}?sslmode=require")).start();
+    assert!(unchecked.log().contains("nobody checked who answers"), "{}", unchecked.log());
 }

@@ -3,6 +3,8 @@
 //! A guardian process holds the far end of a pipe. When the test process ends, in whichever way,
 //! the pipe closes, and the guardian stops the server by its id and removes the folder.
 
+mod certificates;
+
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
@@ -12,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
+
+pub use certificates::{Authority, Signed};
 
 /// Where Debian has the programs of PostgreSQL 15.
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";

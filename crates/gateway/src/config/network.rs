@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use http::Uri;
 use http::uri::Authority;
 use ipnet::IpNet;
-use selfsame::stores::PostgresStore;
+use selfsame::stores::{PostgresOpenError, PostgresStore};
 use toml::de::DeValue;
 
 use super::values::{Kind, Wrong, text};
@@ -199,12 +199,13 @@ fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
         },
         ("postgres" | "postgresql", rest) => {
             let url = format!("{scheme}:{rest}");
-            match PostgresStore::is_address(&url) {
-                true => Ok(StoreUrl::Postgres(PostgresUrl(url))),
-                false => Err(Wrong::Because(format!(
+            match PostgresStore::check_address(&url) {
+                Ok(()) => Ok(StoreUrl::Postgres(PostgresUrl(url))),
+                Err(PostgresOpenError::Url) => Err(Wrong::Because(format!(
                     "expected {}, found another form of \"{scheme}:\"",
                     STORE_URL.expected
                 ))),
+                Err(error) => Err(Wrong::Because(error.to_string())),
             }
         }
         ("redis" | "rediss" | "redis-cluster" | "mysql" | "dynamodb", _) => {

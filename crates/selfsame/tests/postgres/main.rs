@@ -8,6 +8,7 @@ mod rivals;
 mod rows;
 mod support;
 mod sweeping;
+mod tls;
 
 use support::PostgresBench;
 

@@ -9,6 +9,7 @@
 //! Each is made when it is first needed, and again when it was lost. Every statement is a
 //! transaction of its own. Time is the database's, by the function `clock` of the schema.
 
+mod address;
 mod answers;
 mod changes;
 mod claims;
@@ -25,6 +26,7 @@ mod rows;
 mod session;
 mod store;
 mod sweep;
+mod tls;
 mod trouble;
 mod writes;
 
@@ -33,16 +35,17 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use selfsame_core::{Ask, RecordId};
-use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 
 pub use options::PostgresOptions;
 pub use trouble::PostgresOpenError;
 
+use address::Address;
 use completions::Completion;
 use lane::Lane;
 use link::Link;
-use session::{Durability, Target};
+use session::{Durability, Session, Target};
+use tls::Tls;
 use trouble::Fault;
 
 /// How long a scan or a migration may take.
@@ -75,9 +78,9 @@ pub struct PostgresStore {
 const SHARDS: usize = 2;
 
 impl PostgresStore {
-    /// Whether `url` is the address of a database, there or not.
-    pub fn is_address(url: &str) -> bool {
-        parse(url).is_some()
+    /// Whether `url` can be the address of a database, there or not. No file is read.
+    pub fn check_address(url: &str) -> Result<(), PostgresOpenError> {
+        Address::parse(url).map(drop)
     }
 
     /// Opens the store at `url`, and brings its schema to the version of this build.
@@ -86,6 +89,7 @@ impl PostgresStore {
         let look = Target { time_out: LOOK_TIME_OUT.max(target.time_out), ..target.clone() };
         let session = look.connect().await.map_err(|fault| target.unusable(&fault))?;
         session.durability.warn();
+        target.warn_of_listeners(&session);
         migrate::migrate(&session, &target).await?;
         Ok(Self {
             claims: std::array::from_fn(|_| Lane::start(&target)),
@@ -98,13 +102,6 @@ impl PostgresStore {
     }
 }
 
-/// Where the database at `url` is. Other forms that the driver knows are not taken: a space or a
-/// quote in a password would change their meaning.
-fn parse(url: &str) -> Option<Config> {
-    let is_url = url.starts_with("postgres://") || url.starts_with("postgresql://");
-    url.parse().ok().filter(|_| is_url)
-}
-
 /// Which of the connections for many serves `id`. Ids are hashes: their last byte spreads them.
 fn shard(id: &RecordId) -> usize {
     usize::from(id.as_bytes()[RecordId::LEN - 1]) % SHARDS
@@ -113,7 +110,9 @@ fn shard(id: &RecordId) -> usize {
 impl Target {
     fn new(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let PostgresOptions { schema, time_out } = options;
-        let mut config = parse(url).ok_or(PostgresOpenError::Url)?;
+        let address = Address::parse(url)?;
+        let tls = Tls::new(&address)?;
+        let mut config = address.config;
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !schema.starts_with(|c: char| c.is_ascii_lowercase()) || !schema.chars().all(fits) {
             return Err(PostgresOpenError::Schema { schema });
@@ -124,7 +123,7 @@ impl Target {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(time_out);
         }
-        Ok(Self { config, schema, time_out })
+        Ok(Self { config, tls, schema, time_out })
     }
 
     /// Where the database is, without its password.
@@ -136,6 +135,24 @@ impl Target {
         });
         let hosts: Vec<_> = hosts.collect();
         format!("{} at {}", self.config.get_dbname().unwrap_or("(unnamed)"), hosts.join(", "))
+    }
+
+    /// What others on the network may do with this connection, if they can.
+    fn warn_of_listeners(&self, session: &Session) {
+        if address::is_on_this_machine(&self.config) {
+            return;
+        }
+        if !session.is_encrypted {
+            tracing::warn!(
+                "the connection to the database is not encrypted: keys, answers and the password's \
+                 proof can be read on the way; use sslmode=verify-full"
+            );
+        } else if !self.tls.checks {
+            tracing::warn!(
+                "the connection to the database is encrypted, but nobody checked who answers; use \
+                 sslmode=verify-full"
+            );
+        }
     }
 
     fn unusable(&self, fault: &Fault) -> PostgresOpenError {

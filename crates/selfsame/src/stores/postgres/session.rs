@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row, SimpleQueryMessage, Statement};
+use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, Socket, Statement};
 
+use super::tls::{self, Tls};
 use super::trouble::{Access, Fault};
 use crate::background;
 
@@ -26,6 +27,7 @@ const FACTS: &str = "select pg_is_in_recovery(), current_setting('synchronous_co
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) config: Config,
+    pub(super) tls: Tls,
     pub(super) schema: String,
     pub(super) time_out: Duration,
 }
@@ -45,6 +47,7 @@ pub(super) struct Session {
     is_broken: AtomicBool,
     /// Whether it has the lock of whoever sweeps.
     leads: AtomicBool,
+    pub(super) is_encrypted: bool,
     pub(super) durability: Durability,
 }
 
@@ -59,9 +62,19 @@ impl Target {
         sql.replace("selfsame.", &format!("{}.", self.schema))
     }
 
+    /// A connection as it comes, and whether it is encrypted.
+    pub(super) async fn open(
+        &self,
+    ) -> Result<(Client, Connection<Socket, tls::Stream>, bool), Fault> {
+        let (tls, is_encrypted) = self.tls.for_one();
+        let opened = self.config.connect(tls).await;
+        let (client, connection) = opened.map_err(|error| Fault::of(&error, Access::Read))?;
+        Ok((client, connection, is_encrypted.load(Ordering::Relaxed)))
+    }
+
     async fn connect_at_last(&self) -> Result<Session, Fault> {
         let fault = |error| Fault::of(&error, Access::Read);
-        let (client, connection) = self.config.connect(NoTls).await.map_err(fault)?;
+        let (client, connection, is_encrypted) = self.open().await?;
         background::spawn(async {
             if let Err(error) = connection.await {
                 tracing::warn!(%error, "a connection to the database ended");
@@ -88,7 +101,7 @@ impl Target {
         client.batch_execute(&settings).await.map_err(fault)?;
         let (target, statements) = (self.clone(), Mutex::default());
         let (is_broken, leads) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Session { client, target, statements, is_broken, leads, durability })
+        Ok(Session { client, target, statements, is_broken, leads, is_encrypted, durability })
     }
 }
 
@@ -151,7 +164,7 @@ impl Session {
     }
 }
 
-async fn within<T>(
+pub(super) async fn within<T>(
     time_out: Duration,
     access: Access,
     call: impl Future<Output = Result<T, Fault>>,

@@ -1,10 +1,13 @@
 //! What goes wrong: opening, one record, one statement, or the connection.
 
 use std::error::Error;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use selfsame_core::{StoreError, StoreErrorKind};
 use tokio_postgres::error::{Severity, SqlState};
+
+use super::tls;
 
 /// Why a PostgreSQL store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +16,22 @@ pub enum PostgresOpenError {
     /// The address is none. What was written is not told: it may hold a password.
     #[error("this is not an address of PostgreSQL; write postgres://user:password@host/database")]
     Url,
+    /// A parameter of the address cannot be meant.
+    #[error("{text}")]
+    Parameter {
+        /// Which, and what it may be.
+        text: &'static str,
+    },
+    /// A file that the address names is of no use.
+    #[error("{name}={}: {cause}", path.display())]
+    File {
+        /// The parameter that names it.
+        name: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
     /// A schema's name is written into statements.
     #[error(
         "{schema:?} cannot be the name of the schema; write lower-case letters, digits and _, \
@@ -125,6 +144,9 @@ fn unheard(access: Access) -> StoreErrorKind {
 /// The error with its causes. The database's own words are its first line, without the detail: that
 /// may quote a row.
 pub(super) fn describe(error: &tokio_postgres::Error) -> String {
+    if let Some(complaint) = tls::complaint(error) {
+        return complaint;
+    }
     match error.as_db_error() {
         Some(said) => format!("the database says: {} ({})", said.message(), said.code().code()),
         None => match error.source() {
