@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use selfsame_test_postgres::{Authority, PASSWORD, Server};
 
@@ -78,6 +79,37 @@ fn rivals_on_three_gateways_run_once() {
     for gateway in &gateways {
         assert!(!gateway.log().contains(PASSWORD), "no log tells a password");
     }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how soon it wakes is what is tested")]
+fn a_request_that_waits_wakes_when_another_gateway_is_done() {
+    let server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    let gate = Gate::shut();
+    let at_gate = gate.clone();
+    ledger.behave(move |_, client| {
+        at_gate.pass();
+        reply(client, 201, &[], "the one charge")
+    });
+    let settings = "[idempotency]\non_conflict = \"wait\"\nwait_max = \"20s\"\n";
+    let first = gateway(&ledger, &url).with(settings).start();
+    let second = gateway(&ledger, &url).with(settings).start();
+    let send = |gateway: &Gateway| {
+        let request = gateway.post("/charges").key("k").json("{}");
+        thread::spawn(move || (request.send(), Instant::now()))
+    };
+    let runs = send(&first);
+    eventually("it runs", || (ledger.effects("k") == 1).then_some(()));
+    let waits = send(&second);
+    // By itself it has looked after 1.5 s, and looks again after 3.1 s.
+    thread::sleep(Duration::from_millis(2200));
+    gate.open();
+    let ((answer, at), (replay, later)) = (runs.join().expect("sent"), waits.join().expect("sent"));
+    replay.replays(&answer);
+    assert!(later.saturating_duration_since(at) < Duration::from_millis(250));
+    assert_eq!(ledger.effects("k"), 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! Nothing here reads a clock, opens a socket or starts a task: time comes from the store.
 
 mod answer;
+mod bell;
 mod claim;
 mod clock;
 mod decide;
@@ -29,6 +30,7 @@ pub mod wire;
 pub mod conformance;
 
 pub use answer::{Answer, AnswerBody, Checkpoint};
+pub use bell::{Bell, Sleepers};
 pub use claim::{Claim, Releaser, Started, Unstarted};
 pub use clock::{Clock, Timestamp};
 pub use decide::{Decision, Start, claim, decide};

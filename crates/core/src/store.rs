@@ -2,14 +2,16 @@
 //! resolve, [`Facts`] for what an installation agrees on.
 //!
 //! Each call is atomic by itself: one lock, one transaction, one script. There are no default
-//! bodies, because a correctness method that a store forgot must not compile.
+//! bodies, because a correctness method that a store forgot must not compile; the one exception,
+//! [`Store::bell`], is a hint.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::{
-    Answer, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record,
+    Answer, AttemptId, Bell, Birth, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record,
     RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
 };
 
@@ -113,6 +115,12 @@ pub trait Store: Send + Sync + 'static {
     /// Reads an unexpired record, as [`Record::seen_at`] shows it. Never used to decide that a
     /// key is free.
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError>;
+
+    /// What carries wake-ups between the nodes that share this store; nothing where there is one
+    /// node. Nothing depends on it, so a store may leave it out.
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        None
+    }
 }
 
 /// Cleaning, in the background.

@@ -33,7 +33,7 @@ pub(crate) struct Engine {
     pub(crate) secret: Secret,
     pub(crate) give_back: Arc<GiveBack>,
     pub(crate) landing: Arc<Landing>,
-    pub(crate) waiters: Waiters,
+    pub(crate) waiters: Arc<Waiters>,
     pub(crate) suspicions: Suspicions,
     pub(crate) observers: Observers,
     work: TaskTracker,
@@ -53,7 +53,7 @@ impl Idempotency {
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),
             landing: Arc::new(Landing::new(store.clone(), spool)),
-            waiters: Waiters::default(),
+            waiters: Waiters::new(store.bell()),
             suspicions: Suspicions::default(),
             observers: Observers::default(),
             work: TaskTracker::new(),

@@ -2,13 +2,15 @@
 //!
 //! A waiter holds a place here and nothing of the store. The end of a run wakes all who wait for
 //! its key, and each claims again: one may find the key freed and run, the rest replay or wait on.
+//! Where nodes share a store, its bell tells them of each other's ends; because a bell may be missed,
+//! a waiter also looks now and then.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use selfsame_core::RecordId;
+use selfsame_core::{Bell, RecordId, Sleepers};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -16,11 +18,16 @@ use tokio::time::{Instant, timeout_at};
 const PER_KEY_MAX: usize = 10_000;
 /// How many requests may wait in all.
 const IN_ALL_MAX: usize = 20_000;
+/// How long it takes until a waiter looks for the end of a run that another node may have. It
+/// doubles with each look, up to one of the others.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE_IF_WOKEN: Duration = Duration::from_secs(5);
 
 /// Who waits for the run of a key to end.
-#[derive(Default)]
 pub(crate) struct Waiters {
     queues: Mutex<Queues>,
+    bell: Option<Arc<dyn Bell>>,
 }
 
 #[derive(Default)]
@@ -33,6 +40,8 @@ struct Queues {
 struct Queue {
     ended: Arc<Notify>,
     waiting: usize,
+    /// Whether other nodes know that somebody waits here.
+    is_told: bool,
 }
 
 /// A place among those who wait for one key. Dropping it leaves the queue.
@@ -40,9 +49,20 @@ pub(crate) struct Place<'a> {
     waiters: &'a Waiters,
     id: RecordId,
     ended: Arc<Notify>,
+    pause: Duration,
 }
 
 impl Waiters {
+    /// Those who wait on this node, among others that share `bell`.
+    pub(crate) fn new(bell: Option<Arc<dyn Bell>>) -> Arc<Self> {
+        let waiters = Arc::new(Self { queues: Mutex::default(), bell });
+        let sleepers: Arc<dyn Sleepers> = waiters.clone();
+        if let Some(bell) = &waiters.bell {
+            bell.wakes(Arc::downgrade(&sleepers));
+        }
+        waiters
+    }
+
     /// A place among those who wait for `id`, unless too many wait already.
     pub(crate) fn join(&self, id: RecordId) -> Option<Place<'_>> {
         let mut queues = self.queues.lock();
@@ -56,12 +76,22 @@ impl Waiters {
         queue.waiting += 1;
         let ended = queue.ended.clone();
         queues.in_all += 1;
-        Some(Place { waiters: self, id, ended })
+        Some(Place { waiters: self, id, ended, pause: FIRST_PAUSE })
     }
 
-    /// Wakes all who wait for `id`: its run has ended.
-    pub(crate) fn wake(&self, id: &RecordId) {
-        if let Some(queue) = self.queues.lock().by_key.get(id) {
+    /// Wakes all who wait for `id`, on whichever node: its run has ended here.
+    pub(crate) fn wake_all(&self, id: &RecordId) {
+        self.wake(id);
+        if let Some(bell) = &self.bell {
+            bell.ring(id);
+        }
+    }
+}
+
+impl Sleepers for Waiters {
+    fn wake(&self, id: &RecordId) {
+        if let Some(queue) = self.queues.lock().by_key.get_mut(id) {
+            queue.is_told = false;
             queue.ended.notify_waiters();
         }
     }
@@ -71,20 +101,45 @@ impl Place<'_> {
     /// Does `look`, and if that gives a time to wait, waits for the run's end, but no longer than
     /// that and not past `deadline`. An end between the look and the wait is not missed.
     pub(crate) async fn look_then_wait<T>(
-        &self,
+        &mut self,
         look: impl Future<Output = Result<T, Duration>>,
         deadline: Instant,
     ) -> Option<T> {
-        let mut ended = std::pin::pin!(self.ended.notified());
+        let ended = self.ended.clone();
+        let mut ended = std::pin::pin!(ended.notified());
         ended.as_mut().enable();
+        self.tell_others();
         match look.await {
             Ok(found) => Some(found),
             Err(lease_left) => {
-                let until = deadline.min(Instant::now() + lease_left);
-                let _over = timeout_at(until, ended).await;
+                let until = deadline.min(Instant::now() + lease_left.min(self.next_pause()));
+                if timeout_at(until, ended).await.is_ok() {
+                    self.pause = FIRST_PAUSE;
+                }
                 None
             }
         }
+    }
+
+    /// Tells other nodes that somebody waits here, unless they know.
+    fn tell_others(&self) {
+        let Some(bell) = &self.waiters.bell else { return };
+        let was_told = match self.waiters.queues.lock().by_key.get_mut(&self.id) {
+            Some(queue) => std::mem::replace(&mut queue.is_told, true),
+            None => true,
+        };
+        if !was_told {
+            bell.listen_for(&self.id);
+        }
+    }
+
+    /// How long to wait before looking: for ever, where all who run are on this node.
+    fn next_pause(&mut self) -> Duration {
+        let Some(bell) = &self.waiters.bell else { return Duration::MAX };
+        let longest = if bell.is_heard() { LONGEST_PAUSE_IF_WOKEN } else { LONGEST_PAUSE };
+        let pause = self.pause.min(longest);
+        self.pause = pause * 2;
+        pause
     }
 }
 
@@ -111,7 +166,7 @@ mod tests {
 
     #[test]
     fn one_key_can_have_only_so_many_waiters() {
-        let waiters = Waiters::default();
+        let waiters = Waiters::new(None);
         let places: Vec<_> = (0..PER_KEY_MAX).map(|_| waiters.join(id(1))).collect();
         assert!(places.iter().all(Option::is_some));
         assert!(waiters.join(id(1)).is_none());
@@ -122,7 +177,7 @@ mod tests {
 
     #[test]
     fn all_keys_together_can_have_only_so_many_waiters() {
-        let waiters = Waiters::default();
+        let waiters = Waiters::new(None);
         let places: Vec<_> = (0..IN_ALL_MAX).map(|n| waiters.join(id((n % 200) as u8))).collect();
         assert!(places.iter().all(Option::is_some));
         assert!(waiters.join(id(201)).is_none());
@@ -130,7 +185,7 @@ mod tests {
 
     #[test]
     fn who_leaves_last_leaves_nothing_behind() {
-        let waiters = Waiters::default();
+        let waiters = Waiters::new(None);
         drop([waiters.join(id(1)), waiters.join(id(1)), waiters.join(id(2))]);
         let queues = waiters.queues.lock();
         assert_eq!((queues.by_key.len(), queues.in_all), (0, 0));
@@ -138,8 +193,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_end_between_the_look_and_the_wait_is_not_missed() {
-        let waiters = Waiters::default();
-        let place = waiters.join(id(1)).expect("there is room");
+        let waiters = Waiters::new(None);
+        let mut place = waiters.join(id(1)).expect("there is room");
         let begun = Instant::now();
         let look = async {
             waiters.wake(&id(1));

@@ -47,7 +47,7 @@ pub(crate) async fn take_turn(
     let first = claim(engine, ask, policy).await;
     let wishes_to_wait = matches!(first, Settled::Busy { .. }) && !patience.is_zero();
     let place = if wishes_to_wait { engine.waiters.join(ask.id) } else { None };
-    let Some(place) = place else {
+    let Some(mut place) = place else {
         return Turn { settled: first, waited: None };
     };
     let deadline = Instant::now() + patience;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Fenced, FullStore, Lease, Record, RecordId, Recorded,
+    Answer, Ask, Bell, Checkpoint, Claimed, Fenced, FullStore, Lease, Record, RecordId, Recorded,
     Release, Store, StoreError,
 };
 
@@ -76,5 +76,9 @@ impl Store for Metered {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.timed(&self.reads, self.inner.get(id)).await
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        self.inner.bell()
     }
 }

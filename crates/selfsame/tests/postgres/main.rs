@@ -9,6 +9,7 @@ mod rows;
 mod support;
 mod sweeping;
 mod tls;
+mod wakes;
 
 use support::PostgresBench;
 

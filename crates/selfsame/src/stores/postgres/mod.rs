@@ -5,12 +5,14 @@
 //! | two for claims, two for completions | calls of many callers together, sharded by record |
 //! | aside | renewals, checkpoints, releases, single reads; each by itself, none waits for a lock |
 //! | look | scans: finding, counting, sweeping |
+//! | bell | wake-ups for those who wait; it listens |
 //!
-//! Each is made when it is first needed, and again when it was lost. Every statement is a
+//! Each is made when it is first needed, the last at once, and again when it was lost. Every statement is a
 //! transaction of its own. Time is the database's, by the function `clock` of the schema.
 
 mod address;
 mod answers;
+mod bell;
 mod changes;
 mod claims;
 mod completions;
@@ -31,6 +33,7 @@ mod trouble;
 mod writes;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -41,6 +44,7 @@ pub use options::PostgresOptions;
 pub use trouble::PostgresOpenError;
 
 use address::Address;
+use bell::PostgresBell;
 use completions::Completion;
 use lane::Lane;
 use link::Link;
@@ -70,6 +74,7 @@ pub struct PostgresStore {
     completions: [Lane<Completion>; SHARDS],
     aside: Link,
     look: Link,
+    bell: Arc<PostgresBell>,
     target: Target,
     swept_to: Mutex<Vec<u8>>,
 }
@@ -96,6 +101,7 @@ impl PostgresStore {
             completions: std::array::from_fn(|_| Lane::start(&target)),
             aside: Link::new(target.clone()),
             look: Link::over(look, session),
+            bell: Arc::new(PostgresBell::start(target.clone())),
             target,
             swept_to: Mutex::default(),
         })

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease, Record,
-    RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError, Sweep, Swept,
-    Timestamp, wire,
+    Answer, Ask, Bell, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
+    Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError, Sweep,
+    Swept, Timestamp, wire,
 };
 use tokio::time::Instant;
 
@@ -124,6 +124,10 @@ impl Store for PostgresStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         inspect::get(&*self.aside().await?, id).await
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        Some(self.bell.clone())
     }
 }
 

@@ -1,0 +1,286 @@
+//! [`PostgresBell`]: wake-ups between processes, by `NOTIFY` over one connection that listens.
+//!
+//! Who waits says so, and who ends a run that somebody waits for says that. Transactions that notify
+//! commit one after another, so none that records anything does: it is said behind it, for all that
+//! came up meanwhile at once.
+
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use selfsame_core::{Bell, RecordId, Sleepers};
+use tokio::sync::{mpsc, oneshot};
+use tokio_postgres::{AsyncMessage, Client, Connection, SimpleQueryMessage, Socket};
+
+use super::session::{Target, within};
+use super::tls::Stream;
+use super::trouble::{Access, Fault};
+use crate::background::{self, Backoff};
+
+/// How many words may wait to be said; one more is left unsaid.
+const QUEUE_MAX: usize = 4096;
+/// How many are said together: a notification has room for no more.
+const TOGETHER_MAX: usize = 120;
+/// How many runs are known, twice over, that others wait for.
+const WANTED_MAX: usize = 16_384;
+/// How long nothing may come before the connection is tried.
+const QUIET_MAX: Duration = Duration::from_secs(30);
+
+/// Wake-ups between the processes that use one schema.
+pub(super) struct PostgresBell {
+    words: mpsc::Sender<Word>,
+    ears: Arc<Ears>,
+}
+
+/// What processes say to each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Word {
+    /// Somebody waits for the run of this.
+    Wanted(RecordId),
+    /// The run of this has ended.
+    Ended(RecordId),
+}
+
+#[derive(Default)]
+struct Ears {
+    is_listening: AtomicBool,
+    wanted: Mutex<Wanted>,
+    sleepers: Mutex<Vec<Weak<dyn Sleepers>>>,
+}
+
+/// Runs that others wait for. Those that go on elsewhere are never heard of again, and make room by
+/// their age.
+#[derive(Default)]
+struct Wanted {
+    new: HashSet<RecordId>,
+    old: HashSet<RecordId>,
+}
+
+impl PostgresBell {
+    /// Listens at the database, and again whenever it was away, until it is dropped.
+    pub(super) fn start(target: Target) -> Self {
+        let (sender, words) = mpsc::channel(QUEUE_MAX);
+        let bell = Self { words: sender, ears: Arc::default() };
+        background::spawn(run(target, words, bell.ears.clone()));
+        bell
+    }
+
+    fn say(&self, word: Word) {
+        // It is a hint: whoever waits looks by itself.
+        let _ = self.words.try_send(word);
+    }
+}
+
+impl Bell for PostgresBell {
+    fn listen_for(&self, id: &RecordId) {
+        self.say(Word::Wanted(*id));
+    }
+
+    fn ring(&self, id: &RecordId) {
+        if self.ears.wanted.lock().remove(id) {
+            self.say(Word::Ended(*id));
+        }
+    }
+
+    fn wakes(&self, sleepers: Weak<dyn Sleepers>) {
+        let mut known = self.ears.sleepers.lock();
+        known.retain(|sleepers| sleepers.strong_count() > 0);
+        known.push(sleepers);
+    }
+
+    fn is_heard(&self) -> bool {
+        self.ears.is_listening.load(Ordering::Relaxed)
+    }
+}
+
+impl Ears {
+    fn hear(&self, word: Word) {
+        match word {
+            Word::Wanted(id) => self.wanted.lock().insert(id),
+            Word::Ended(id) => {
+                let sleepers: Vec<_> =
+                    self.sleepers.lock().iter().filter_map(Weak::upgrade).collect();
+                sleepers.iter().for_each(|sleepers| sleepers.wake(&id));
+            }
+        }
+    }
+}
+
+impl Wanted {
+    fn insert(&mut self, id: RecordId) {
+        if self.new.len() >= WANTED_MAX {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(id);
+    }
+
+    fn remove(&mut self, id: &RecordId) -> bool {
+        // Both, or it would be said twice.
+        self.new.remove(id) | self.old.remove(id)
+    }
+}
+
+impl Word {
+    fn write(self) -> String {
+        match self {
+            Self::Wanted(id) => format!("?{id}"),
+            Self::Ended(id) => format!("!{id}"),
+        }
+    }
+
+    /// Anybody may notify: what is no word is not heard.
+    fn read(text: &[u8]) -> Option<Self> {
+        let (kind, hex) = text.split_first()?;
+        let mut bytes = [0; RecordId::LEN];
+        for (byte, digits) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+            *byte = u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
+        }
+        let id = RecordId::from_bytes(bytes);
+        match (kind, hex.len()) {
+            (b'?', Self::HEX_LEN) => Some(Self::Wanted(id)),
+            (b'!', Self::HEX_LEN) => Some(Self::Ended(id)),
+            _ => None,
+        }
+    }
+
+    const HEX_LEN: usize = 2 * RecordId::LEN;
+}
+
+/// Listens and speaks, until nobody has a use for it.
+async fn run(target: Target, mut words: mpsc::Receiver<Word>, ears: Arc<Ears>) {
+    let mut pause = Backoff::new();
+    while !words.is_closed() {
+        match Ringer::start(&target, &ears).await {
+            Ok(mut ringer) => {
+                pause = Backoff::new();
+                ears.is_listening.store(true, Ordering::Relaxed);
+                let ended = ringer.speak(&mut words, target.time_out).await;
+                ears.is_listening.store(false, Ordering::Relaxed);
+                if let Err(fault) = ended {
+                    tracing::warn!(error = %fault.error(), "wake-ups of other nodes are missed");
+                }
+            }
+            Err(fault) => {
+                tracing::debug!(error = %fault.error(), "wake-ups of other nodes are missed");
+            }
+        }
+        pause.wait().await;
+    }
+}
+
+/// A connection that listens.
+struct Ringer {
+    client: Client,
+    channel: String,
+    /// Ends with the connection.
+    is_over: oneshot::Receiver<Infallible>,
+}
+
+impl Ringer {
+    async fn start(target: &Target, ears: &Arc<Ears>) -> Result<Self, Fault> {
+        let start = async {
+            let (client, connection, _) = target.open().await?;
+            let (held, is_over) = oneshot::channel();
+            let own = Arc::new(Mutex::new(None));
+            background::spawn(hear(connection, ears.clone(), own.clone(), held));
+            let channel = target.schema.clone();
+            let listen = format!("listen {channel}; select pg_backend_pid()");
+            let answer = client.simple_query(&listen).await;
+            let answer = answer.map_err(|error| Fault::of(&error, Access::Read))?;
+            let pid = answer.iter().find_map(|message| match message {
+                SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+                _ => None,
+            });
+            *own.lock() = pid;
+            Ok(Self { client, channel, is_over })
+        };
+        within(target.time_out, Access::Read, start).await
+    }
+
+    /// Says what is to be said, until the connection ends or nobody speaks any more.
+    async fn speak(
+        &mut self,
+        words: &mut mpsc::Receiver<Word>,
+        time_out: Duration,
+    ) -> Result<(), Fault> {
+        loop {
+            let mut together = Vec::new();
+            tokio::select! {
+                said = words.recv_many(&mut together, TOGETHER_MAX) => {
+                    if said == 0 {
+                        return Ok(());
+                    }
+                }
+                _ = &mut self.is_over => return Err(Fault::not_written("the connection ended")),
+                () = tokio::time::sleep(QUIET_MAX) => {}
+            }
+            together.sort_unstable();
+            together.dedup();
+            let words: String = together.into_iter().map(Word::write).collect();
+            let sql = match words.as_str() {
+                "" => "select 1".to_owned(),
+                words => format!("notify {}, '{words}'", self.channel),
+            };
+            let said = async {
+                let said = self.client.batch_execute(&sql).await;
+                said.map_err(|error| Fault::of(&error, Access::Read))
+            };
+            within(time_out, Access::Read, said).await?;
+        }
+    }
+}
+
+/// Hears what other processes say, until the connection ends.
+async fn hear(
+    mut connection: Connection<Socket, Stream>,
+    ears: Arc<Ears>,
+    own: Arc<Mutex<Option<i32>>>,
+    _held: oneshot::Sender<Infallible>,
+) {
+    while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+        let AsyncMessage::Notification(said) = message else { continue };
+        // What is said here need not be heard here.
+        if *own.lock() != Some(said.process_id()) {
+            let words = said.payload().as_bytes().chunks(1 + Word::HEX_LEN);
+            words.filter_map(Word::read).for_each(|word| ears.hear(word));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: usize) -> RecordId {
+        let mut bytes = [7; RecordId::LEN];
+        bytes[..8].copy_from_slice(&number.to_be_bytes());
+        RecordId::from_bytes(bytes)
+    }
+
+    #[test]
+    fn words_are_read_as_they_were_written() {
+        for word in [Word::Wanted(id(1)), Word::Ended(id(usize::MAX))] {
+            assert_eq!(Word::read(word.write().as_bytes()), Some(word));
+        }
+        let whole = Word::Ended(id(1)).write();
+        for text in ["", "!", "hello", &whole[..64], &whole.replace('!', "#"), "!+1"] {
+            assert_eq!(Word::read(text.as_bytes()), None, "{text}");
+        }
+        let most: String = (0..TOGETHER_MAX).map(|n| Word::Wanted(id(n)).write()).collect();
+        assert!(most.len() < 8000);
+    }
+
+    #[test]
+    fn what_nobody_ends_makes_room() {
+        let mut wanted = Wanted::default();
+        for number in 0..3 * WANTED_MAX {
+            wanted.insert(id(number));
+        }
+        assert!(wanted.new.len() + wanted.old.len() <= 2 * WANTED_MAX);
+        assert!(wanted.remove(&id(3 * WANTED_MAX - 1)) && !wanted.remove(&id(0)));
+    }
+}
