@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{config, contract, demo, keys, serve};
+use crate::commands::{config, contract, demo, keys, serve, store};
 
 /// Makes retries safe: the same key gives the same answer, and the work behind it is done once.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ enum Command {
     Demo(demo::Args),
     /// Looks keys up, and decides about those that are held
     Keys(keys::Args),
+    /// Brings a store up to date
+    Store(store::Args),
     /// Checks a configuration without starting anything
     Config(config::Args),
     /// Prints what clients may rely on, from a configuration
@@ -35,6 +37,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Keys(args) => keys::run(args),
+        Command::Store(args) => store::run(args),
         Command::Config(args) => config::run(args),
         Command::Contract(args) => contract::run(args),
     };

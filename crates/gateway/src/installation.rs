@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use selfsame::stores::{
-    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, PostgresOptions, PostgresStore,
+    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions, PostgresStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
 
-use crate::config::{Config, StoreUrl};
+use crate::config::{Config, Database, StoreUrl};
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
@@ -36,9 +36,21 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
             Arc::new(tokio::task::spawn_blocking(open).await??)
         }
         StoreUrl::Postgres(url) => {
-            Arc::new(PostgresStore::open(url.as_str(), PostgresOptions::default()).await?)
+            Arc::new(PostgresStore::open(url.as_str(), postgres_options(&config.database)).await?)
         }
     })
+}
+
+/// How the configured database is opened.
+pub(crate) fn postgres_options(database: &Database) -> PostgresOptions {
+    let options = PostgresOptions::default().migrations(match database.auto_migrate {
+        true => Migrations::AtOpen,
+        false => Migrations::Elsewhere,
+    });
+    match &database.direct_url {
+        Some(url) => options.direct_url(url.as_str()),
+        None => options,
+    }
 }
 
 /// Idempotency on `store`, with the installation's secret and an identity that was checked.

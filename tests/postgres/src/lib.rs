@@ -4,6 +4,7 @@
 //! the pipe closes, and the guardian stops the server by its id and removes the folder.
 
 mod certificates;
+mod pooler;
 
 use std::fs;
 use std::io::Write;
@@ -16,6 +17,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 pub use certificates::{Authority, Signed};
+pub use pooler::Pooler;
 
 /// Where Debian has the programs of PostgreSQL 15.
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";

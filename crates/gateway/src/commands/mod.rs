@@ -5,3 +5,4 @@ pub(crate) mod contract;
 pub(crate) mod demo;
 pub(crate) mod keys;
 pub(crate) mod serve;
+pub(crate) mod store;

@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Where keys are remembered: file:PATH, postgres://… or memory: [default: file:./selfsame-data]
     #[arg(long, env = "SELFSAME_STORE", hide_env_values = true)]
     store: Option<String>,
+    /// The same database past a pooler in transaction mode, for wake-ups and migrations
+    #[arg(long, env = "SELFSAME_STORE_DIRECT", hide_env_values = true)]
+    store_direct: Option<String>,
     /// Where metrics, health and the admin API are [default: 127.0.0.1:9090]
     #[arg(long, env = "SELFSAME_ADMIN")]
     admin: Option<String>,
@@ -45,6 +48,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         upstream: args.upstream,
         listen: args.listen,
         store: args.store,
+        store_direct: args.store_direct,
         admin: args.admin,
         admin_token_file: args.admin_token_file,
         secret_file: args.secret_file,

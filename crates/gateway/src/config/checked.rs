@@ -10,11 +10,13 @@ use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::mistakes::Mistakes;
 use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
-use super::network::{ADDRESS, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
+use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::values::{DURATION, PATH, SWITCH};
-use super::{Admin, Config, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream};
+use super::{
+    Admin, Config, Database, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream,
+};
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
@@ -53,7 +55,7 @@ pub(super) fn check(
     let mut trusted_proxies = Vec::new();
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
-    let (store, spool) = read_store(&mut root, overrides, &mut mistakes);
+    let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let (defaults, routes) = read_routes(&mut root, &trusted_proxies, &mut mistakes);
     root.finish(&mut mistakes);
@@ -72,6 +74,7 @@ pub(super) fn check(
             contract_page,
             store,
             spool,
+            database,
             admin,
             defaults,
             routes,
@@ -94,7 +97,7 @@ fn read_store(
     root: &mut Section<'_>,
     overrides: &Overrides,
     mistakes: &mut Mistakes,
-) -> (StoreUrl, Option<PathBuf>) {
+) -> (StoreUrl, Option<PathBuf>, Database) {
     let mut section = root.child(&STORE);
     let url = section
         .get_flag("url", &STORE_URL, Flag("--store", &overrides.store))
@@ -103,8 +106,15 @@ fn read_store(
         StoreUrl::Memory => None,
         StoreUrl::File(_) | StoreUrl::Postgres(_) => Some(url.folder().join("spool")),
     });
+    let direct = Flag("--store-direct", &overrides.store_direct);
+    let direct_url = section.get_flag("direct_url", &DATABASE_URL, direct);
+    let mut auto_migrate = true;
+    section.set("auto_migrate", &SWITCH, &mut auto_migrate);
+    if !matches!(url, StoreUrl::Postgres(_)) && !section.is_wrong("url") {
+        section.clash(&["direct_url", "auto_migrate"], "needs a store in a postgres: database");
+    }
     section.finish(mistakes);
-    (url, spool)
+    (url, spool, Database { direct_url, auto_migrate })
 }
 
 fn read_admin(

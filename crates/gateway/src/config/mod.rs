@@ -32,7 +32,7 @@ use selfsame::Problem;
 
 pub use hosts::Host;
 pub use mistakes::Mistakes;
-pub use network::{Protocol, PublicUrl, StoreUrl, Upstream};
+pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use settings::{RouteSettings, TenantSource};
 
@@ -63,6 +63,8 @@ pub struct Config {
     pub contract_page: bool,
     /// Where records are kept.
     pub store: StoreUrl,
+    /// What else is to be known of it, where it is a database.
+    pub database: Database,
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
@@ -72,6 +74,15 @@ pub struct Config {
     pub defaults: RouteSettings,
     /// How requests of certain paths are treated. No two routes take the same requests.
     pub routes: Vec<Route>,
+}
+
+/// How a database is used that records are kept in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Database {
+    /// Where it is, past the pooler that the store's address leads to.
+    pub direct_url: Option<PostgresUrl>,
+    /// Whether a gateway that starts brings its schema up to date.
+    pub auto_migrate: bool,
 }
 
 /// Where operators connect.
@@ -92,6 +103,8 @@ pub struct Overrides {
     pub listen: Option<String>,
     /// `--store`: `url` of `[store]`.
     pub store: Option<String>,
+    /// `--store-direct`: `direct_url` of `[store]`.
+    pub store_direct: Option<String>,
     /// `--admin`: `listen` of `[admin]`.
     pub admin: Option<String>,
     /// `--admin-token-file`: `token_file` of `[admin]`.

@@ -16,7 +16,8 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     ],
 };
 
-pub(super) const STORE: Vocabulary = Vocabulary { table: "store", names: &[&["url", "spool"]] };
+pub(super) const STORE: Vocabulary =
+    Vocabulary { table: "store", names: &[&["url", "spool", "direct_url", "auto_migrate"]] };
 
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };

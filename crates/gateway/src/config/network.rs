@@ -111,6 +111,14 @@ pub(super) const STORE_URL: Kind<StoreUrl> = Kind {
     read: store_url,
 };
 
+pub(super) const DATABASE_URL: Kind<PostgresUrl> = Kind {
+    expected: r#"a database like "postgres://user:password@host/database""#,
+    read: |value| match store_url(value)? {
+        StoreUrl::Postgres(url) => Ok(url),
+        StoreUrl::Memory | StoreUrl::File(_) => Err(Wrong::Form),
+    },
+};
+
 /// Whether listening on both would fail, or would give one what is meant for the other.
 pub(super) fn overlap(left: SocketAddr, right: SocketAddr) -> bool {
     // [::] takes IPv4 too on most systems.

@@ -16,4 +16,4 @@ pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
 #[cfg(feature = "postgres")]
-pub use postgres::{PostgresOpenError, PostgresOptions, PostgresStore};
+pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};

@@ -4,6 +4,7 @@
 mod crashes;
 mod damage;
 mod opening;
+mod pooler;
 mod rivals;
 mod rows;
 mod support;
@@ -11,6 +12,8 @@ mod sweeping;
 mod tls;
 mod wakes;
 
+use pooler::PooledBench;
 use support::PostgresBench;
 
 selfsame_core::conformance_laws! { durable mod laws: PostgresBench::new }
+selfsame_core::conformance_laws! { durable mod pooled_laws: PooledBench::new }

@@ -1,12 +1,14 @@
 //! What is checked and done before a store is used.
 
 use futures_util::future::join_all;
-use selfsame::stores::{PostgresOpenError, PostgresStore};
+use selfsame::stores::{Migrations, PostgresOpenError, PostgresStore};
 use selfsame_core::conformance::samples::ask;
 use selfsame_core::{Count, Inspect};
 use selfsame_test_postgres::{PASSWORD, Server};
 
-use crate::support::{DATABASE, OWNER, PostgresBench, SERVER, USER, fresh_schema, options, run};
+use crate::support::{
+    DATABASE, OWNER, PostgresBench, SERVER, USER, fresh_schema, grants, options, run,
+};
 
 async fn refused(url: &str, schema: &str) -> PostgresOpenError {
     PostgresStore::open(url, options(schema)).await.expect_err("it cannot be opened")
@@ -40,6 +42,27 @@ async fn a_newer_schema_is_refused() {
 async fn who_may_not_make_the_schema_is_told_who_may() {
     let error = refused(&SERVER.socket_url(USER, DATABASE), &fresh_schema()).await.to_string();
     assert!(error.contains("permission denied") && error.contains("owns it"), "{error}");
+}
+
+#[tokio::test]
+async fn a_schema_is_brought_up_to_date_once_and_by_its_owner() {
+    let schema = fresh_schema();
+    let (owner, user) = (SERVER.socket_url(OWNER, DATABASE), SERVER.socket_url(USER, DATABASE));
+    let elsewhere = || options(&schema).migrations(Migrations::Elsewhere);
+    // Not even who may does it then.
+    for url in [&user, &owner] {
+        let error = PostgresStore::open(url, elsewhere()).await.expect_err("there is nothing yet");
+        assert!(matches!(error, PostgresOpenError::Older { found: 0, .. }), "{error}");
+        assert!(error.to_string().contains("selfsame store migrate"), "{error}");
+    }
+    let made = PostgresStore::migrate(&owner, elsewhere()).await.expect("the owner may");
+    assert!((made.from, made.to) == (0, made.to) && made.to > 0, "{made:?}");
+    SERVER.sql(DATABASE, &grants(&schema));
+    // Who finds nothing to do needs no right to do it.
+    let again = PostgresStore::migrate(&user, elsewhere()).await.expect("there is nothing to do");
+    assert_eq!((again.from, again.to), (made.to, made.to));
+    let store = PostgresStore::open(&user, elsewhere()).await.expect("it is up to date");
+    run(&store, &ask("k")).await;
 }
 
 #[tokio::test]

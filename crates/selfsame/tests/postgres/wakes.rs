@@ -15,18 +15,18 @@ use crate::support::{DATABASE, PostgresBench, SERVER, USER, options};
 /// When a waiter has last looked by itself, and long before it looks again.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(2100);
 /// How soon it must wake. A bell takes a few milliseconds, a look by itself a second.
-const SOON: Duration = Duration::from_millis(250);
+pub(crate) const SOON: Duration = Duration::from_millis(250);
 
 fn waiting() -> Policy {
     Policy::new().on_conflict(OnConflict::Wait).wait_max(Duration::from_secs(20))
 }
 
-async fn node(store: PostgresStore) -> Idempotency {
+pub(crate) async fn node(store: PostgresStore) -> Idempotency {
     Idempotency::open(Arc::new(store)).await.expect("the store works")
 }
 
 /// Waits until so many processes listen in `schema`.
-async fn until_listening(server: &Server, schema: &str, count: usize) {
+pub(crate) async fn until_listening(server: &Server, schema: &str, count: usize) {
     let sql = format!(
         "select count(*) from pg_stat_activity where query like 'listen {schema};%' \
          and state = 'idle'"
@@ -59,7 +59,7 @@ async fn call(
 
 /// Two nodes, one of which runs `k` and ends so while the other waits; what each was told, and how
 /// long after the first the second was.
-async fn ended_elsewhere(
+pub(crate) async fn ended_elsewhere(
     first: &Idempotency,
     second: &Idempotency,
     outcome: Result<&'static str, &'static str>,

@@ -233,6 +233,22 @@ fn a_route_may_name_its_host() {
 }
 
 #[test]
+fn a_database_may_be_reached_past_a_pooler_and_migrated_by_somebody_else() {
+    let config = load(
+        "upstream = 'http://a'\n[store]\nurl = 'postgres://a/b'\ndirect_url = 'postgres://c/b'\n\
+         auto_migrate = false",
+    );
+    let database = config.expect("valid").database;
+    assert_eq!(database.direct_url.expect("said").as_str(), "postgres://c/b");
+    assert!(!database.auto_migrate);
+    for line in ["direct_url = 'postgres://c/b'", "auto_migrate = false"] {
+        let mistakes = load(&format!("upstream = 'http://a'\n[store]\n{line}"));
+        let said = mistakes.expect_err("there is no database").to_string();
+        assert!(said.contains("needs a store in a postgres: database"), "{said}");
+    }
+}
+
+#[test]
 fn a_store_in_memory_has_no_spool() {
     let config = load("upstream = 'http://a'\n[store]\nurl = 'memory:'").expect("valid");
     assert_eq!(config.spool, None);
@@ -284,7 +300,8 @@ fn a_flag_goes_before_the_file() {
     let overrides = Overrides {
         upstream: text("http://b"),
         listen: text("127.0.0.1:1"),
-        store: text("memory:"),
+        store: text("postgres://a/b"),
+        store_direct: text("postgres://c/b"),
         admin: text("0.0.0.0:2"),
         admin_token_file: text("/t"),
         secret_file: text("/s"),
@@ -292,7 +309,8 @@ fn a_flag_goes_before_the_file() {
     let config = load_with(EXAMPLE, &overrides).expect("valid");
     assert_eq!(config.upstream.authority.as_str(), "b");
     assert_eq!(config.listen.to_string(), "127.0.0.1:1");
-    assert_eq!(config.store, StoreUrl::Memory);
+    assert!(matches!(&config.store, StoreUrl::Postgres(url) if url.as_str() == "postgres://a/b"));
+    assert_eq!(config.database.direct_url.expect("said").as_str(), "postgres://c/b");
     let admin =
         Admin { listen: "0.0.0.0:2".parse().expect("valid"), token_file: Some("/t".into()) };
     assert_eq!(config.admin, admin);

@@ -13,6 +13,8 @@ use super::trouble::PostgresOpenError;
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) check: Check,
+    /// Whether each transaction may meet another session of the server.
+    pub(super) is_pooled: bool,
     /// The certificate that we show, and its key.
     pub(super) identity: Option<(PathBuf, PathBuf)>,
 }
@@ -42,6 +44,7 @@ struct Ours {
     sslrootcert: Option<String>,
     sslcert: Option<String>,
     sslkey: Option<String>,
+    pooler: Option<String>,
 }
 
 impl Ours {
@@ -51,6 +54,7 @@ impl Ours {
             "sslrootcert" => &mut self.sslrootcert,
             "sslcert" => &mut self.sslcert,
             "sslkey" => &mut self.sslkey,
+            "pooler" => &mut self.pooler,
             _ => return None,
         })
     }
@@ -77,12 +81,17 @@ impl Address {
         }
         let (mode, check) = encryption(&ours)?;
         config.ssl_mode(if is_socket(&config) { SslMode::Disable } else { mode });
+        let is_pooled = match ours.pooler.as_deref() {
+            Some("transaction") => true,
+            Some("session") | None => false,
+            Some(_) => return Err(wrong("pooler must be transaction or session")),
+        };
         let identity = match (ours.sslcert, ours.sslkey) {
             (Some(certificate), Some(key)) => Some((certificate.into(), key.into())),
             (None, None) => None,
             _ => return Err(wrong("sslcert and sslkey belong together; write both or neither")),
         };
-        Ok(Self { config, check, identity })
+        Ok(Self { config, check, is_pooled, identity })
     }
 }
 
@@ -208,6 +217,7 @@ mod tests {
             ("?sslmode=verify-ca&sslrootcert=system", "needs sslmode=verify-full"),
             ("?sslmode=require&sslrootcert=system", "needs sslmode=verify-full"),
             ("?sslcert=/me.pem", "belong together"),
+            ("?pooler=statement", "pooler must be transaction or session"),
             ("?nonsense=1", "not an address"),
         ];
         for (query, expected) in table {

@@ -17,10 +17,10 @@ const DAYS_AHEAD: i32 = 3;
 /// Also for the day after: it may be midnight.
 const MAKE_ROOM: &str = "select selfsame.make_answers(array(select b + later from (\
      select (greatest(expires_at, selfsame.clock() + least(retention_ms, 3600000)) / 86400000)::int \
-     as b from selfsame.keys where id = any($1)) k, generate_series(0, 1) later))";
+     as b from selfsame.keys where id = any($1::bytea[])) k, generate_series(0, 1) later))";
 
 const MAKE_AHEAD: &str = "select selfsame.make_answers(array(select \
-     (selfsame.clock() / 86400000)::int + ahead from generate_series(0, $1) ahead))";
+     (selfsame.clock() / 86400000)::int + ahead from generate_series(0, $1::integer) ahead))";
 
 /// Makes the tables that the answers of these keys need, if they are completed now.
 pub(super) async fn make_room(session: &Session, ids: &[RecordId]) -> Result<(), Fault> {

@@ -18,7 +18,7 @@ const READ: &str = concat!(
     "select n.now, ",
     key_columns!(),
     " from (select selfsame.clock() as now) n \
-     left join lateral (select * from selfsame.keys where id = $1 limit 1) k on true",
+     left join lateral (select * from selfsame.keys where id = $1::bytea limit 1) k on true",
     its_checkpoint!()
 );
 

@@ -25,13 +25,19 @@ macro_rules! select_whole {
     };
 }
 
-const GET: &str = select_whole!("id = $1");
-const BY_KEY: &str =
-    concat!(select_whole!("id > $1 and key = $3 order by id limit $2"), "order by k.id");
-const MAYBE_HELD: &str =
-    concat!(select_whole!("id > $1 and state in (1, 4) order by id limit $2"), "order by k.id");
+const GET: &str = select_whole!("id = $1::bytea");
+const BY_KEY: &str = concat!(
+    select_whole!("id > $1::bytea and key = $3::text order by id limit $2::bigint"),
+    "order by k.id"
+);
+const MAYBE_HELD: &str = concat!(
+    select_whole!("id > $1::bytea and state in (1, 4) order by id limit $2::bigint"),
+    "order by k.id"
+);
 const BY_ID: &str = concat!(
-    select_whole!("id > $1 and id between $3 and $4 order by id limit $2"),
+    select_whole!(
+        "id > $1::bytea and id between $3::bytea and $4::bytea order by id limit $2::bigint"
+    ),
     "order by k.id"
 );
 

@@ -23,6 +23,7 @@ mod link;
 mod look;
 mod migrate;
 mod options;
+mod parameters;
 mod resolve;
 mod rows;
 mod session;
@@ -40,7 +41,8 @@ use parking_lot::Mutex;
 use selfsame_core::{Ask, RecordId};
 use tokio_postgres::config::Host;
 
-pub use options::PostgresOptions;
+pub use migrate::Migrated;
+pub use options::{Migrations, PostgresOptions};
 pub use trouble::PostgresOpenError;
 
 use address::Address;
@@ -88,23 +90,68 @@ impl PostgresStore {
         Address::parse(url).map(drop)
     }
 
-    /// Opens the store at `url`, and brings its schema to the version of this build.
+    /// Opens the store at `url`, and brings its schema to the version of this build, unless
+    /// somebody else does that.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
-        let target = Target::new(url, options)?;
-        let look = Target { time_out: LOOK_TIME_OUT.max(target.time_out), ..target.clone() };
-        let session = look.connect().await.map_err(|fault| target.unusable(&fault))?;
+        let migrations = options.migrations;
+        let Targets { target, direct } = Targets::new(url, options)?;
+        let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
         session.durability.warn();
         target.warn_of_listeners(&session);
-        migrate::migrate(&session, &target).await?;
+        match (migrations, &direct) {
+            (Migrations::AtOpen, Some(direct)) => drop(bring_up_to_date(direct).await?),
+            (Migrations::AtOpen, None) => drop(migrate::migrate(&session, &target).await?),
+            (Migrations::Elsewhere, _) => migrate::check(&session, &target).await?,
+        }
+        let bell = match direct {
+            Some(direct) => PostgresBell::start(direct),
+            None if target.is_pooled => PostgresBell::silent(),
+            None => PostgresBell::start(target.clone()),
+        };
         Ok(Self {
             claims: std::array::from_fn(|_| Lane::start(&target)),
             completions: std::array::from_fn(|_| Lane::start(&target)),
             aside: Link::new(target.clone()),
-            look: Link::over(look, session),
-            bell: Arc::new(PostgresBell::start(target.clone())),
+            look: Link::over(target.patient(), session),
+            bell: Arc::new(bell),
             target,
             swept_to: Mutex::default(),
         })
+    }
+
+    /// Brings the schema at `url` to the version of this build, and says what it did.
+    pub async fn migrate(
+        url: &str,
+        options: PostgresOptions,
+    ) -> Result<Migrated, PostgresOpenError> {
+        let Targets { target, direct } = Targets::new(url, options)?;
+        bring_up_to_date(&direct.unwrap_or(target)).await
+    }
+}
+
+async fn bring_up_to_date(target: &Target) -> Result<Migrated, PostgresOpenError> {
+    let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
+    target.warn_of_listeners(&session);
+    migrate::migrate(&session, target).await
+}
+
+/// Where a store sends what, and the way past a pooler.
+struct Targets {
+    target: Target,
+    direct: Option<Target>,
+}
+
+impl Targets {
+    fn new(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let mut target = Target::new(url, &options)?;
+        let direct = options.direct_url.as_deref().map(|url| Target::new(url, &options));
+        let direct = direct.transpose()?;
+        // What else would there be a way past?
+        target.is_pooled |= direct.is_some();
+        if direct.as_ref().is_some_and(|direct| direct.is_pooled) {
+            return Err(PostgresOpenError::Parameter { text: "a direct_url has no pooler" });
+        }
+        Ok(Self { target, direct })
     }
 }
 
@@ -114,11 +161,11 @@ fn shard(id: &RecordId) -> usize {
 }
 
 impl Target {
-    fn new(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
-        let PostgresOptions { schema, time_out } = options;
+    fn new(url: &str, options: &PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let (schema, time_out) = (options.schema.clone(), options.time_out);
         let address = Address::parse(url)?;
         let tls = Tls::new(&address)?;
-        let mut config = address.config;
+        let (mut config, is_pooled) = (address.config, address.is_pooled);
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
         if !schema.starts_with(|c: char| c.is_ascii_lowercase()) || !schema.chars().all(fits) {
             return Err(PostgresOpenError::Schema { schema });
@@ -129,7 +176,12 @@ impl Target {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(time_out);
         }
-        Ok(Self { config, tls, schema, time_out })
+        Ok(Self { config, tls, schema, time_out, is_pooled })
+    }
+
+    /// The same, for what may take longer.
+    fn patient(&self) -> Self {
+        Self { time_out: LOOK_TIME_OUT.max(self.time_out), ..self.clone() }
     }
 
     /// Where the database is, without its password.
@@ -173,6 +225,12 @@ impl Durability {
             tracing::warn!(
                 "fsync is off in the database: if its machine fails, answers are lost and work \
                  runs twice; switch it on"
+            );
+        }
+        if !self.full_page_writes {
+            tracing::warn!(
+                "full_page_writes is off in the database: unless its disk never tears a page, a \
+                 crash of its machine damages records; switch it on"
             );
         }
         if !self.synchronous_commit {

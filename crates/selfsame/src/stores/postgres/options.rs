@@ -3,10 +3,21 @@
 use std::time::Duration;
 
 /// How a [`PostgresStore`](super::PostgresStore) is opened.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct PostgresOptions {
     pub(super) schema: String,
     pub(super) time_out: Duration,
+    pub(super) direct_url: Option<String>,
+    pub(super) migrations: Migrations,
+}
+
+/// Who brings the schema up to date.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Migrations {
+    /// Whoever opens the store first.
+    AtOpen,
+    /// Somebody else, before it is opened; until then it is refused.
+    Elsewhere,
 }
 
 impl PostgresOptions {
@@ -21,10 +32,28 @@ impl PostgresOptions {
     pub fn time_out(self, time_out: Duration) -> Self {
         Self { time_out, ..self }
     }
+
+    /// The address of the same database past the pooler in transaction mode that the store's own
+    /// address leads to: for wake-ups and migrations.
+    #[must_use]
+    pub fn direct_url(self, url: impl Into<String>) -> Self {
+        Self { direct_url: Some(url.into()), ..self }
+    }
+
+    /// Who brings the schema up to date; whoever opens the store first, unless said.
+    #[must_use]
+    pub fn migrations(self, migrations: Migrations) -> Self {
+        Self { migrations, ..self }
+    }
 }
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        Self { schema: "selfsame".to_owned(), time_out: Duration::from_secs(5) }
+        Self {
+            schema: "selfsame".to_owned(),
+            time_out: Duration::from_secs(5),
+            direct_url: None,
+            migrations: Migrations::AtOpen,
+        }
     }
 }

@@ -1,14 +1,16 @@
-//! [`Session`]: one connection, with the statements that were prepared on it.
+//! [`Session`]: one connection, with the statements that were sent over it.
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio_postgres::types::ToSql;
+use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, Socket, Statement};
 
+use super::parameters;
 use super::tls::{self, Tls};
 use super::trouble::{Access, Fault};
 use crate::background;
@@ -21,7 +23,14 @@ const SETTINGS: &str = "set jit = off; set plan_cache_mode = force_generic_plan;
 
 /// What is asked of a server before it is believed.
 const FACTS: &str = "select pg_is_in_recovery(), current_setting('synchronous_commit'), \
-     current_setting('fsync')";
+     current_setting('fsync'), current_setting('full_page_writes'), \
+     current_setting('default_transaction_isolation')";
+
+/// A pooler keeps no setting for us, so those that count must be there already.
+const NEEDS_COMMITS: &str = "synchronous_commit is off for this role, and behind a pooler in \
+     transaction mode nobody else can set it; alter role … set synchronous_commit = on";
+const NEEDS_ISOLATION: &str = "default_transaction_isolation is not \"read committed\" for this \
+     role, and behind a pooler in transaction mode nobody else can set it; alter role … reset it";
 
 /// Where the database is, and how it is spoken to.
 #[derive(Debug, Clone)]
@@ -30,6 +39,9 @@ pub(super) struct Target {
     pub(super) tls: Tls,
     pub(super) schema: String,
     pub(super) time_out: Duration,
+    /// Whether a pooler gives each transaction another session of the server, so that nothing may
+    /// be left in one: no setting, no lock, no prepared statement.
+    pub(super) is_pooled: bool,
 }
 
 /// How far the server's own settings keep what it acknowledged.
@@ -37,18 +49,28 @@ pub(super) struct Target {
 pub(super) struct Durability {
     pub(super) synchronous_commit: bool,
     pub(super) fsync: bool,
+    pub(super) full_page_writes: bool,
 }
 
 pub(super) struct Session {
     client: Client,
     target: Target,
     /// By where their text stands, which is quicker to look up than the text.
-    statements: Mutex<HashMap<usize, Statement>>,
+    statements: Mutex<HashMap<usize, Known>>,
     is_broken: AtomicBool,
     /// Whether it has the lock of whoever sweeps.
     leads: AtomicBool,
     pub(super) is_encrypted: bool,
     pub(super) durability: Durability,
+}
+
+/// A statement that was sent before.
+#[derive(Clone)]
+enum Known {
+    /// The server has it.
+    Prepared(Statement),
+    /// It is sent each time, with the types of its parameters.
+    Written(Arc<(String, Vec<Type>)>),
 }
 
 impl Target {
@@ -92,20 +114,42 @@ impl Target {
                 "the database is a standby, which takes no writes; name the primary",
             ));
         }
-        let durability = Durability { synchronous_commit: !is(1, "off"), fsync: !is(2, "off") };
+        let durability = Durability {
+            synchronous_commit: !is(1, "off"),
+            fsync: !is(2, "off"),
+            full_page_writes: !is(3, "off"),
+        };
+        if self.is_pooled {
+            if !durability.synchronous_commit {
+                return Err(Fault::not_written(NEEDS_COMMITS));
+            }
+            if !is(4, "read committed") {
+                return Err(Fault::not_written(NEEDS_ISOLATION));
+            }
+            return Ok(Session::new(client, self.clone(), is_encrypted, durability));
+        }
         // Nothing is acknowledged here that the server would lose by crashing.
         let durable =
             if durability.synchronous_commit { "" } else { "set synchronous_commit = on" };
         let patience = self.time_out.as_millis();
         let settings = format!("{SETTINGS}; set statement_timeout = {patience}; {durable}");
         client.batch_execute(&settings).await.map_err(fault)?;
-        let (target, statements) = (self.clone(), Mutex::default());
-        let (is_broken, leads) = (AtomicBool::new(false), AtomicBool::new(false));
-        Ok(Session { client, target, statements, is_broken, leads, is_encrypted, durability })
+        Ok(Session::new(client, self.clone(), is_encrypted, durability))
     }
 }
 
 impl Session {
+    fn new(client: Client, target: Target, is_encrypted: bool, durability: Durability) -> Self {
+        let statements = Mutex::default();
+        let (is_broken, leads) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { client, target, statements, is_broken, leads, is_encrypted, durability }
+    }
+
+    /// Whether nothing may be left in it.
+    pub(super) fn is_pooled(&self) -> bool {
+        self.target.is_pooled
+    }
+
     /// Whether it can be used: it is neither closed nor did it leave anything unanswered.
     pub(super) fn is_good(&self) -> bool {
         !self.client.is_closed() && !self.is_broken.load(Ordering::Relaxed)
@@ -121,15 +165,24 @@ impl Session {
         self.leads.store(true, Ordering::Relaxed);
     }
 
-    /// The rows that a prepared statement gives. Calls at the same time travel together.
+    /// The rows that a statement gives, whose parameters are written with their types, as
+    /// `$1::bigint`. Calls at the same time travel together.
     pub(super) async fn query(
         &self,
         access: Access,
         sql: &'static str,
         params: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Row>, Fault> {
-        let statement = self.prepared(sql).await?;
-        self.bounded(access, self.client.query(&statement, params)).await
+        match self.known(sql).await? {
+            Known::Prepared(statement) => {
+                self.bounded(access, self.client.query(&statement, params)).await
+            }
+            Known::Written(written) => {
+                let (text, types) = &*written;
+                let typed: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
+                self.bounded(access, self.client.query_typed(text, &typed)).await
+            }
+        }
     }
 
     /// Several statements as they are written, in the schema that was chosen.
@@ -138,15 +191,20 @@ impl Session {
         self.bounded(Access::Write, self.client.batch_execute(&sql)).await
     }
 
-    async fn prepared(&self, sql: &'static str) -> Result<Statement, Fault> {
+    async fn known(&self, sql: &'static str) -> Result<Known, Fault> {
         let known = self.statements.lock().get(&sql.as_ptr().addr()).cloned();
-        if let Some(statement) = known {
-            return Ok(statement);
+        if let Some(known) = known {
+            return Ok(known);
         }
-        let text = self.target.in_schema(sql);
-        let statement = self.bounded(Access::Read, self.client.prepare(&text)).await?;
-        self.statements.lock().insert(sql.as_ptr().addr(), statement.clone());
-        Ok(statement)
+        let (text, types) = (self.target.in_schema(sql), parameters::types(sql));
+        let known = if self.is_pooled() {
+            Known::Written(Arc::new((text, types)))
+        } else {
+            let prepared = self.client.prepare_typed(&text, &types);
+            Known::Prepared(self.bounded(Access::Read, prepared).await?)
+        };
+        self.statements.lock().insert(sql.as_ptr().addr(), known.clone());
+        Ok(known)
     }
 
     /// After a call without an answer the connection is given up: what is behind it would wait too.

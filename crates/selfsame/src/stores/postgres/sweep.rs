@@ -1,6 +1,8 @@
 //! Cleaning, a stretch of keys at a time, by one process at a time.
 
-use selfsame_core::{Due, StoreError, Swept};
+use std::sync::LazyLock;
+
+use selfsame_core::{AttemptId, Due, StoreError, Swept};
 
 use super::answers;
 use super::rows::{self, its_checkpoint, key_columns};
@@ -11,16 +13,28 @@ use super::writes::{Write, remove, write};
 /// Whoever has this lock sweeps, until its connection ends.
 const LEAD: &str = "select pg_try_advisory_lock(hashtext('selfsame. sweep'))";
 
+/// Behind a pooler no lock lasts: whoever wrote down its name last sweeps, until this long after.
+const LEAD_FOR_MS: i64 = 60_000;
+const LEAD_A_WHILE: &str = "insert into selfsame.facts as f (name, value) \
+     values ('sweeper', int8send(selfsame.clock() + $2::bigint) || $1::bytea) \
+     on conflict (name) do update set value = excluded.value \
+     where substr(f.value, 9) = $1 \
+     or ('x' || encode(substr(f.value, 1, 8), 'hex'))::bit(64)::bigint <= selfsame.clock() \
+     returning true";
+
+/// The name of this process.
+static PROCESS: LazyLock<AttemptId> = LazyLock::new(AttemptId::random);
+
 /// How many keys lie in the next stretch, and the last of them.
 const STRETCH: &str = "select count(*), (array_agg(id order by id desc))[1] from \
-     (select id from selfsame.keys where id > $1 order by id limit $2) k";
+     (select id from selfsame.keys where id > $1::bytea order by id limit $2::bigint) k";
 
 /// Those of a stretch with which there may be something to do.
 const MAYBE_DUE: &str = concat!(
     "with time as materialized (select selfsame.clock() as now) select time.now, ",
     key_columns!(),
     " from time cross join lateral (select * from selfsame.keys x \
-     where x.id > $1 and x.id <= $2 \
+     where x.id > $1::bytea and x.id <= $2::bytea \
      and (x.expires_at <= time.now or (x.state = 1 and x.state_at <= time.now))) k",
     its_checkpoint!(),
     "order by k.id"
@@ -49,6 +63,11 @@ pub(super) async fn sweep(
 }
 
 async fn lead(session: &Session) -> Result<bool, Fault> {
+    if session.is_pooled() {
+        let process = &PROCESS.as_bytes()[..];
+        let won = session.query(Access::Write, LEAD_A_WHILE, &[&process, &LEAD_FOR_MS]).await?;
+        return Ok(!won.is_empty());
+    }
     if session.leads() {
         return Ok(true);
     }

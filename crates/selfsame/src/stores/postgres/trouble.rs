@@ -62,10 +62,23 @@ pub enum PostgresOpenError {
         /// The latest version this build knows.
         known: i32,
     },
+    /// The schema is older than this build, and is not to be changed by it.
+    #[error(
+        "the schema {schema} has version {found}, this build needs version {known}; run \
+         `selfsame store migrate` as the role that owns it"
+    )]
+    Older {
+        /// The schema.
+        schema: String,
+        /// Its version; 0 if there is none.
+        found: i32,
+        /// The version it should have.
+        known: i32,
+    },
     /// The schema is older than this build, and cannot be changed.
     #[error(
         "the schema {schema} has version {found} and could not be brought to version {known}: \
-         {cause}; start once as the role that owns it"
+         {cause}; run `selfsame store migrate` as the role that owns it"
     )]
     Migration {
         /// The schema.
@@ -141,6 +154,9 @@ fn unheard(access: Access) -> StoreErrorKind {
     }
 }
 
+const POOLER_HINT: &str = "; is there a pooler in transaction mode in between? write \
+     pooler=transaction into the address";
+
 /// The error with its causes. The database's own words are its first line, without the detail: that
 /// may quote a row.
 pub(super) fn describe(error: &tokio_postgres::Error) -> String {
@@ -148,7 +164,11 @@ pub(super) fn describe(error: &tokio_postgres::Error) -> String {
         return complaint;
     }
     match error.as_db_error() {
-        Some(said) => format!("the database says: {} ({})", said.message(), said.code().code()),
+        Some(said) => {
+            let lost = [SqlState::INVALID_SQL_STATEMENT_NAME, SqlState::DUPLICATE_PSTATEMENT];
+            let hint = if lost.contains(said.code()) { POOLER_HINT } else { "" };
+            format!("the database says: {} ({}){hint}", said.message(), said.code().code())
+        }
         None => match error.source() {
             Some(source) => format!("{error}: {source}"),
             None => error.to_string(),
