@@ -4,7 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use selfsame_test_postgres::{Authority, PASSWORD, Server};
+use selfsame_test_postgres::{Authority, PASSWORD, Pooler, Server};
 
 use crate::harness::{Answer, Gate, Gateway, Ledger, Setup, binary, eventually, reply};
 
@@ -252,4 +252,60 @@ fn a_connection_that_others_could_read_is_warned_of() {
     server.encrypt(&authority.server("localhost"), &authority, "nobody");
     let unchecked = gateway(&ledger, &format!("{url}?sslmode=require")).start();
     assert!(unchecked.log().contains("nobody checked who answers"), "{}", unchecked.log());
+}
+
+#[test]
+fn rivals_behind_a_pooler_run_once() {
+    let server = Server::start();
+    let direct = database(&server);
+    let pooler = Pooler::start(&server, &["keys"], 2);
+    let ledger = Ledger::start();
+    let past = format!("direct_url = \"{direct}\"");
+    let wait = "[idempotency]\non_conflict = \"wait\"\nwait_max = \"20s\"\n";
+    let start = || {
+        let setup = gateway(&ledger, &pooler.url("keys", "keys")).store_with(&past).with(wait);
+        setup.start()
+    };
+    let gateways = [start(), start()];
+    for round in 0..ROUNDS {
+        let key = format!("round-{round}");
+        let answers: Vec<Answer> = thread::scope(|scope| {
+            let rivals: Vec<_> = (0..RIVALS)
+                .map(|rival| {
+                    let gateway = &gateways[rival % 2];
+                    let request = gateway.post("/charges").key(&key).json("{}");
+                    scope.spawn(move || request.send())
+                })
+                .collect();
+            rivals.into_iter().map(|rival| rival.join().expect("answered")).collect()
+        });
+        assert!(answers.iter().all(|answer| answer.status == 201), "{key}");
+        assert_eq!(ledger.effects(&key), 1);
+    }
+}
+
+#[test]
+fn a_schema_is_made_by_a_command_for_a_role_that_may_not() {
+    let server = Server::start();
+    let owner = database(&server);
+    let ledger = Ledger::start();
+    let setup = gateway(&ledger, &owner).store_with("auto_migrate = false");
+    let config = setup.write_config();
+    let refused = binary().arg("serve").arg("--config").arg(&config).output().expect("it runs");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("selfsame store migrate"), "{said}");
+
+    let migrate = |arguments: &[&str]| {
+        let output = binary().args(["store", "migrate"]).args(arguments).output();
+        let output = output.expect("it runs");
+        (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let config = config.display().to_string();
+    let (is_done, said) = migrate(&["--config", &config]);
+    assert!(is_done && said.starts_with("the schema was made: version "), "{said}");
+    let (is_done, said) = migrate(&["--store", &owner]);
+    assert!(is_done && said.starts_with("nothing to do: the schema has version "), "{said}");
+    assert!(!migrate(&["--store", "file:./nowhere"]).0);
+    let gateway = setup.start();
+    assert_eq!(gateway.post("/charges").key("k").json("{}").send().status, 201);
 }

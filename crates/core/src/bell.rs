@@ -25,5 +25,5 @@ pub trait Bell: Send + Sync + 'static {
 /// Those who wait on one node.
 pub trait Sleepers: Send + Sync + 'static {
     /// Wakes all who wait for the run of `id`: it has ended on another node.
-    fn wake(&self, id: &RecordId);
+    fn wake_here(&self, id: &RecordId);
 }

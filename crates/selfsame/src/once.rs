@@ -167,7 +167,7 @@ impl Once {
                     let call = Call { engine: &engine, policy: &policy, claim: claim.clone() };
                     let mut call = Box::pin(call.make(work));
                     let ended = steps::heartbeat(&claim, call.as_mut()).await;
-                    engine.waiters.wake_all(&ask.id);
+                    engine.waiters.wake(&ask.id);
                     ended
                 }
                 Settled::Replay(replay) => Ended::Result(read(replay.answer)),

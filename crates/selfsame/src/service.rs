@@ -125,7 +125,7 @@ where
                         recorder.record(ran, deadline).await
                     });
                     let delivery = steps::heartbeat(&claim, recorded.as_mut()).await;
-                    engine.waiters.wake_all(&asked.ask.id);
+                    engine.waiters.wake(&asked.ask.id);
                     delivery
                 }
                 Settled::Replay(found) => Delivery::of(steps::replay(found, &policy, &dialect)),

@@ -80,8 +80,8 @@ impl Waiters {
     }
 
     /// Wakes all who wait for `id`, on whichever node: its run has ended here.
-    pub(crate) fn wake_all(&self, id: &RecordId) {
-        self.wake(id);
+    pub(crate) fn wake(&self, id: &RecordId) {
+        self.wake_here(id);
         if let Some(bell) = &self.bell {
             bell.ring(id);
         }
@@ -89,7 +89,7 @@ impl Waiters {
 }
 
 impl Sleepers for Waiters {
-    fn wake(&self, id: &RecordId) {
+    fn wake_here(&self, id: &RecordId) {
         if let Some(queue) = self.queues.lock().by_key.get_mut(id) {
             queue.is_told = false;
             queue.ended.notify_waiters();

@@ -23,6 +23,7 @@ pub(crate) struct Setup {
     settings: String,
     store: Option<String>,
     spool: Option<PathBuf>,
+    store_settings: String,
     folder: TempDir,
 }
 
@@ -57,6 +58,12 @@ impl Setup {
     /// Another spool than the one in the store's folder.
     pub(crate) fn spool(mut self, folder: &Path) -> Self {
         self.spool = Some(folder.into());
+        self
+    }
+
+    /// More settings of the store.
+    pub(crate) fn store_with(mut self, settings: &str) -> Self {
+        self.store_settings.push_str(settings);
         self
     }
 
@@ -101,12 +108,13 @@ impl Setup {
         let spool = self.spool.as_ref().map(|spool| format!("spool = {spool:?}\n"));
         // The test's settings come first: they may hold names of the top level.
         let text = format!(
-            "listen = \"127.0.0.1:0\"\nupstream = \"{}://{}\"\n{}\n[store]\nurl = \"{store}\"\n{}\
+            "listen = \"127.0.0.1:0\"\nupstream = \"{}://{}\"\n{}\n[store]\nurl = \"{store}\"\n{}{}\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n",
             self.scheme,
             self.upstream,
             self.settings,
-            spool.unwrap_or_default()
+            spool.unwrap_or_default(),
+            self.store_settings
         );
         std::fs::write(&path, text).expect("written");
         path
@@ -137,6 +145,7 @@ impl Gateway {
             settings: String::new(),
             store: None,
             spool: None,
+            store_settings: String::new(),
             folder,
         }
     }

@@ -75,7 +75,7 @@ impl Watch {
         match turn.settled {
             Settled::Run(claim) => {
                 scene.ran(&claim.start(), answer).await;
-                engine.waiters.wake_all(&ask.id);
+                engine.waiters.wake(&ask.id);
             }
             Settled::Replay(kept) => scene.replayed(served, Trace::of(kept.answer), answer).await,
             _ => scene.count(served),

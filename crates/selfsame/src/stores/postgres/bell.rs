@@ -110,7 +110,7 @@ impl Ears {
             Word::Ended(id) => {
                 let sleepers: Vec<_> =
                     self.sleepers.lock().iter().filter_map(Weak::upgrade).collect();
-                sleepers.iter().for_each(|sleepers| sleepers.wake(&id));
+                sleepers.iter().for_each(|sleepers| sleepers.wake_here(&id));
             }
         }
     }
