@@ -56,7 +56,7 @@ async fn a_schema_is_brought_up_to_date_once_and_by_its_owner() {
         assert!(error.to_string().contains("selfsame store migrate"), "{error}");
     }
     let made = PostgresStore::migrate(&owner, elsewhere()).await.expect("the owner may");
-    assert!((made.from, made.to) == (0, made.to) && made.to > 0, "{made:?}");
+    assert!(made.from == 0 && made.to > 0, "{made:?}");
     SERVER.sql(DATABASE, &grants(&schema));
     // Who finds nothing to do needs no right to do it.
     let again = PostgresStore::migrate(&user, elsewhere()).await.expect("there is nothing to do");

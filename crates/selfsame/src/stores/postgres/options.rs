@@ -1,5 +1,6 @@
 //! [`PostgresOptions`]: how a PostgreSQL store is opened.
 
+use std::fmt;
 use std::time::Duration;
 
 /// How a [`PostgresStore`](super::PostgresStore) is opened.
@@ -44,6 +45,17 @@ impl PostgresOptions {
     #[must_use]
     pub fn migrations(self, migrations: Migrations) -> Self {
         Self { migrations, ..self }
+    }
+}
+
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The address may hold a password.
+        f.debug_struct("PostgresOptions")
+            .field("schema", &self.schema)
+            .field("time_out", &self.time_out)
+            .field("migrations", &self.migrations)
+            .finish_non_exhaustive()
     }
 }
 
