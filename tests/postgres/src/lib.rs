@@ -38,6 +38,7 @@ rm -rf "$1"
 pub struct Server {
     folder: PathBuf,
     port: u16,
+    settings: Vec<String>,
     owner: Option<Owner>,
     postgres: Child,
     guardian: Child,
@@ -58,8 +59,18 @@ impl Server {
     ///
     /// If PostgreSQL 15 is not installed, or does not start.
     pub fn start() -> Self {
-        let folder = tempfile::Builder::new().prefix("selfsame-pg-").tempdir();
-        let folder = folder.expect("the system has a place for temporary folders").keep();
+        Self::start_in(&std::env::temp_dir(), &["shared_buffers=64MB"])
+    }
+
+    /// The same, in a folder of its own in `place`, with settings such as `shared_buffers=64MB`.
+    ///
+    /// # Panics
+    ///
+    /// As [`Server::start`].
+    pub fn start_in(place: &Path, settings: &[&str]) -> Self {
+        let folder = tempfile::Builder::new().prefix("selfsame-pg-").tempdir_in(place);
+        let folder = folder.expect("there is a place for temporary folders").keep();
+        let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
         let owner = owner();
         if let Some(owner) = owner {
             chown(&folder, Some(owner.user), Some(owner.group)).expect("root may give it away");
@@ -80,8 +91,8 @@ impl Server {
             .expect("initdb runs");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let port = free_port();
-        let postgres = serve(&folder, port, owner);
-        let server = Self { folder, port, owner, postgres, guardian };
+        let postgres = serve(&folder, port, owner, &settings);
+        let server = Self { folder, port, settings, owner, postgres, guardian };
         server.wait_until_ready();
         server
     }
@@ -118,6 +129,14 @@ impl Server {
         OpenSession { psql }
     }
 
+    /// PostgreSQL's own benchmark, over TCP as the superuser.
+    pub fn pgbench(&self, database: &str) -> Command {
+        let mut pgbench = Command::new(Path::new(PROGRAMS).join("pgbench"));
+        pgbench.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", database]);
+        pgbench.env("PGPASSWORD", PASSWORD);
+        pgbench
+    }
+
     /// Stops it as a crash would: no goodbye, and recovery at the next start.
     pub fn crash(&mut self) {
         signal("QUIT", self.postgres.id());
@@ -138,7 +157,7 @@ impl Server {
 
     /// Starts it again.
     pub fn start_again(&mut self) {
-        self.postgres = serve(&self.folder, self.port, self.owner);
+        self.postgres = serve(&self.folder, self.port, self.owner, &self.settings);
         self.wait_until_ready();
     }
 
@@ -193,7 +212,23 @@ impl Drop for OpenSession {
     }
 }
 
-fn serve(folder: &Path, port: u16, owner: Option<Owner>) -> Child {
+/// Gives the store in `schema` a clock that [`pass`] can set, which `readers` may read.
+pub fn settable_clock(schema: &str, readers: &str) -> String {
+    format!(
+        "create table {schema}.shift as select 0::bigint as ms;
+         grant select on {schema}.shift to {readers};
+         create or replace function {schema}.clock() returns bigint language sql volatile
+         as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint
+               + (select ms from {schema}.shift) $$"
+    )
+}
+
+/// Lets that much time pass by such a clock.
+pub fn pass(schema: &str, time: Duration) -> String {
+    format!("update {schema}.shift set ms = ms + {}", time.as_millis())
+}
+
+fn serve(folder: &Path, port: u16, owner: Option<Owner>, settings: &[String]) -> Child {
     let log = fs::OpenOptions::new().append(true).create(true).open(folder.join("log"));
     let log = log.expect("the folder is ours");
     program("postgres", owner)
@@ -202,7 +237,8 @@ fn serve(folder: &Path, port: u16, owner: Option<Owner>) -> Child {
         .arg("-k")
         .arg(folder)
         .args(["-h", "127.0.0.1", "-p", &port.to_string()])
-        .args(["-c", "max_connections=300", "-c", "fsync=on", "-c", "shared_buffers=64MB"])
+        .args(["-c", "max_connections=300", "-c", "fsync=on"])
+        .args(settings.iter().flat_map(|setting| ["-c", setting]))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(log)

@@ -82,7 +82,8 @@ async fn no_key_runs_twice_and_no_answer_is_lost_when_the_database_crashes() {
         }
     });
     let crashes = async {
-        for _ in 0..2 {
+        // Whether a claim is under way at that moment is chance.
+        for crash in 1.. {
             sleep(Duration::from_millis(150)).await;
             let restart = tokio::task::spawn_blocking(move || {
                 server.crash();
@@ -95,13 +96,17 @@ async fn no_key_runs_twice_and_no_answer_is_lost_when_the_database_crashes() {
                 sleep(Duration::from_millis(20)).await;
             }
             assert!(begun.elapsed() < Duration::from_secs(5), "it serves again soon");
+            let has_met_one = effects.unheard.load(Ordering::Relaxed) > 0;
+            assert!(has_met_one || crash < 20, "no claim met a crash");
+            if has_met_one && crash >= 2 {
+                break;
+            }
         }
         effects.is_over.store(true, Ordering::Relaxed);
         server
     };
     let (_, _server) = join(join_all(callers), crashes).await;
 
-    assert!(effects.unheard.load(Ordering::Relaxed) > 0, "no claim met a crash");
     let effects = effects.of.into_inner().expect("no panic holds it");
     assert!(effects.len() >= CALLERS);
     let store = &store;

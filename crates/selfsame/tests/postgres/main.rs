@@ -3,6 +3,7 @@
 
 mod crashes;
 mod damage;
+mod gate;
 mod opening;
 mod pooler;
 mod rivals;

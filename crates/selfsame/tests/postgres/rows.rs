@@ -3,12 +3,15 @@
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use selfsame::stores::PostgresStore;
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, answer, ask, retry};
 use selfsame_core::{Claimed, Fenced, Recorded, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{DATABASE, PostgresBench, SERVER, complete, run};
+
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// How often the table was read whole, and how many of its rows were read.
 async fn reads(bench: &PostgresBench) -> (i64, i64) {
@@ -18,29 +21,42 @@ async fn reads(bench: &PostgresBench) -> (i64, i64) {
     (row.get(0), row.get(1))
 }
 
+/// Ends the store, and waits for its sessions: they count for themselves, and tell when they end.
+async fn end(bench: &PostgresBench, store: PostgresStore, name: &str) {
+    drop(store);
+    let sql = "select count(*) from pg_stat_activity where application_name = $1";
+    while bench.owner().await.query_one(sql, &[&name]).await.expect("it is told").get::<_, i64>(0)
+        > 0
+    {
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Plans are kept, and this table was known to be empty when they were made.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_find_their_rows_by_the_unique_index() {
     let bench = PostgresBench::new();
     let vacuum = format!("vacuum analyze {}.keys", bench.schema);
     bench.owner().await.batch_execute(&vacuum).await.expect("the owner may");
-    let store = bench.store().await;
+    let (name, loader_name) = (format!("{} calls", bench.schema), format!("{} load", bench.schema));
+    let store = bench.store_named(&name).await;
     complete(&store, &ask("first")).await;
-    let loaded = (0..2000).map(|at| ask(&format!("loaded-{at}")));
-    let loaded: Vec<_> = loaded.collect();
-    join_all(loaded.iter().map(|ask| run(&store, ask))).await;
+    let few: Vec<_> = (0..10).map(|at| ask(&format!("few-{at}"))).collect();
+    join_all(few.iter().map(|ask| complete(&store, ask))).await;
 
-    let asks: Vec<_> = (0..200).map(|at| ask(&format!("k-{at}"))).collect();
-    sleep(Duration::from_secs(1)).await;
+    let loader = bench.store_named(&loader_name).await;
+    let loaded: Vec<_> = (0..2000).map(|at| ask(&format!("loaded-{at}"))).collect();
+    join_all(loaded.iter().map(|ask| run(&loader, ask))).await;
+    end(&bench, loader, &loader_name).await;
+
     let before = reads(&bench).await;
+    let asks: Vec<_> = (0..200).map(|at| ask(&format!("k-{at}"))).collect();
     for alone in &asks[..20] {
         complete(&store, alone).await;
     }
     join_all(asks[20..].iter().map(|ask| complete(&store, ask))).await;
     join_all(asks.iter().map(|ask| store.claim(ask))).await;
-    // The server's sessions count for themselves, and tell when they end.
-    drop(store);
-    sleep(Duration::from_secs(1)).await;
+    end(&bench, store, &name).await;
     let after = reads(&bench).await;
     assert_eq!(after.0, before.0, "never is the whole table read");
     let read = after.1 - before.1;
@@ -48,7 +64,7 @@ async fn calls_find_their_rows_by_the_unique_index() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_locked_row_delays_no_other_key() {
+async fn a_locked_row_delays_no_other_key_by_ten_milliseconds() {
     let bench = PostgresBench::new();
     let store = bench.store().await;
     let (dead, live, done) = (ask("dead"), ask("live"), ask("done"));
@@ -56,37 +72,51 @@ async fn a_locked_row_delays_no_other_key() {
     bench.pass(LEASE + MARGIN).await;
     let lease = run(&store, &live).await;
     complete(&store, &done).await;
+    let alone = best(&store, "alone", async || ()).await;
+
     let lock = format!("begin; select id from {}.keys for update", bench.schema);
     let session = SERVER.session(DATABASE, &lock);
     let is_locked = format!("select 1 from {}.keys for update nowait", bench.schema);
     while bench.owner().await.batch_execute(&is_locked).await.is_ok() {
         sleep(Duration::from_millis(10)).await;
     }
-
     let late_answer = answer("late");
-    let completing =
-        async { timeout(Duration::from_secs(4), store.complete(&lease, &late_answer)).await };
+    let completing = async { timeout(PATIENCE, store.complete(&lease, &late_answer)).await };
     let others = async {
-        let begun = Instant::now();
-        for round in 0..20 {
-            let asks: Vec<_> = (0..10).map(|at| ask(&format!("other-{round}-{at}"))).collect();
-            let (taken_over, _) =
-                join(store.claim(&dead), join_all(asks.iter().map(|ask| complete(&store, ask))))
-                    .await;
+        let beside = best(&store, "beside", async || {
             // A row that somebody has locked is somebody's who works on it.
+            let taken_over = store.claim(&dead).await;
             assert!(matches!(taken_over, Ok(Claimed::Busy { .. })), "{taken_over:?}");
             let replay = store.claim(&retry(&done)).await.expect("a replay locks nothing");
             assert!(matches!(replay, Claimed::Replay(_)), "{replay:?}");
-        }
-        let taken = begun.elapsed();
+        });
+        let beside = beside.await;
         drop(session);
-        taken
+        beside
     };
-    let (completed, taken) = join(completing, others).await;
-    assert!(taken < Duration::from_secs(3), "20 rounds beside a locked row took {taken:?}");
+    let (completed, beside) = join(completing, others).await;
+    let most = alone + Duration::from_millis(10);
+    assert!(beside < most, "alone they took {alone:?}, beside a locked row {beside:?}");
     let recorded = completed.expect("it went on when the lock was gone").expect("the store works");
     assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
     let _lease = run(&store, &retry(&dead)).await;
+}
+
+/// How long the slowest of ten new keys takes from its claim to its answer, while something else
+/// is done in the same batches. The best of many tries: the machine is busy with other tests.
+async fn best(store: &PostgresStore, name: &str, beside: impl AsyncFn()) -> Duration {
+    let mut best = Duration::MAX;
+    for round in 0..30 {
+        let asks: Vec<_> = (0..10).map(|at| ask(&format!("{name}-{round}-{at}"))).collect();
+        let others = asks.iter().map(|ask| async {
+            let begun = Instant::now();
+            complete(store, ask).await;
+            begun.elapsed()
+        });
+        let (_, others) = join(beside(), join_all(others)).await;
+        best = best.min(others.into_iter().max().expect("there are ten"));
+    }
+    best
 }
 
 #[tokio::test(flavor = "multi_thread")]

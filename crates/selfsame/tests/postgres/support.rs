@@ -9,7 +9,7 @@ use selfsame::stores::{PostgresOptions, PostgresStore};
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::answer;
 use selfsame_core::{Ask, Claimed, FullStore, Lease, Recorded, Store};
-use selfsame_test_postgres::{PASSWORD, Server};
+use selfsame_test_postgres::{PASSWORD, Server, settable_clock};
 use tokio::sync::OnceCell;
 use tokio_postgres::{Client, NoTls};
 
@@ -106,8 +106,14 @@ impl PostgresBench {
 
     /// The store, opened by the role that may do no more than it must.
     pub(crate) async fn store(&self) -> PostgresStore {
+        self.store_named("selfsame").await
+    }
+
+    /// The same, with sessions of that name.
+    pub(crate) async fn store_named(&self, name: &str) -> PostgresStore {
         self.owner().await;
-        let url = SERVER.socket_url(USER, DATABASE);
+        let name = name.replace(' ', "%20");
+        let url = format!("{}?application_name={name}", SERVER.socket_url(USER, DATABASE));
         PostgresStore::open(&url, options(&self.schema)).await.expect("the user may open it")
     }
 }
@@ -122,15 +128,7 @@ impl Drop for PostgresBench {
 
 /// Gives the schema a clock that can be set, and the role that uses it its rights.
 fn settable(schema: &str) -> String {
-    format!(
-        "{}
-         create table {schema}.shift as select 0::bigint as ms;
-         grant select on {schema}.shift to {USER};
-         create or replace function {schema}.clock() returns bigint language sql volatile
-         as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint
-               + (select ms from {schema}.shift) $$",
-        grants(schema)
-    )
+    format!("{} {}", grants(schema), settable_clock(schema, USER))
 }
 
 /// Takes all records away, once whoever swept them last has gone.
@@ -157,8 +155,7 @@ impl Bench for PostgresBench {
     }
 
     async fn pass(&self, time: Duration) {
-        let millis = i64::try_from(time.as_millis()).expect("no law takes that long");
-        let sql = format!("update {}.shift set ms = ms + {millis}", self.schema);
+        let sql = selfsame_test_postgres::pass(&self.schema, time);
         self.owner().await.batch_execute(&sql).await.expect("the owner has the clock");
     }
 }

@@ -44,6 +44,40 @@ async fn answers_leave_by_the_day_and_their_days_are_made_ahead() {
     assert!(matches!(kept, Claimed::Replay(_)), "{kept:?}");
 }
 
+/// What the tables take, in bytes.
+async fn bytes(bench: &PostgresBench) -> i64 {
+    let sql = format!(
+        "select pg_total_relation_size('{0}.keys') + (select sum(pg_total_relation_size(inhrelid)) \
+         from pg_inherits where inhparent = '{0}.answers'::regclass)::bigint",
+        bench.schema
+    );
+    bench.owner().await.query_one(&sql, &[]).await.expect("it is told").get(0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn days_of_churn_do_not_make_the_tables_grow() {
+    const STEPS: u32 = 6;
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    let mut most = Vec::new();
+    for day in 0..4 {
+        let mut of_day = 0;
+        for step in 0..STEPS {
+            let asks: Vec<_> = (0..200).map(|at| ask(&format!("{day}-{step}-{at}"))).collect();
+            join_all(asks.iter().map(|ask| complete(&store, ask))).await;
+            bench.pass(RETENTION / STEPS).await;
+            while !store.sweep(100).await.expect("the store works").finished {}
+            // A real day has time for it.
+            let vacuum = format!("vacuum {}.keys", bench.schema);
+            bench.owner().await.batch_execute(&vacuum).await.expect("the owner may");
+            of_day = of_day.max(bytes(&bench).await);
+        }
+        most.push(of_day);
+    }
+    // On the first day they fill, on the second the first records leave.
+    assert!(most[3] * 10 <= most[2] * 11, "bytes, day by day: {most:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn rivals_for_one_day_make_its_table_once() {
     let bench = PostgresBench::new();
