@@ -2,7 +2,8 @@
 //!
 //! A key that is new is inserted by the same statement that looks; one whose record needs no
 //! change has its answer there, and nothing is locked. What is left is changed where it is still
-//! as it was seen; a key that was lost to a rival is looked at again.
+//! as it was seen; a key that was lost to a rival is looked at again. Where most keys were new of
+//! late, as they are unless many retry, all are inserted first, without a look, which is cheaper.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use selfsame_core::{Ask, Claimed, Record, RecordId, StoreError, Timestamp};
 
 use super::lane::Call;
-use super::look::{Found, look};
+use super::look::{Found, bear, look};
 use super::session::Session;
 use super::trouble::Fault;
 use super::writes::{Write, write};
@@ -38,15 +39,22 @@ impl Call for Ask {
         asks: &[Self],
     ) -> Result<Vec<Result<Claimed, StoreError>>, Fault> {
         let mut round = Round::new(asks);
+        let keys = round.open.len();
+        if session.meets_new_keys() {
+            round.bear(session).await?;
+        }
         for _ in 0..LOOKS_MAX {
+            if round.open.is_empty() {
+                break;
+            }
             match round.go(session).await {
-                Ok(()) if round.open.is_empty() => break,
                 Ok(()) => {}
                 Err(fault) if fault.is_local => return Err(fault),
                 // What was claimed before the connection was lost stays claimed.
                 Err(fault) => return Ok(round.outcomes(|| Err(fault.error()))),
             }
         }
+        session.set_meets_new_keys(round.born * 2 >= keys);
         Ok(round.outcomes(|| Ok(Claimed::Busy { lease_left: LOCKED_FOR })))
     }
 }
@@ -59,6 +67,8 @@ struct Round<'a> {
     open: BTreeMap<RecordId, VecDeque<usize>>,
     done: Vec<Option<Result<Claimed, StoreError>>>,
     now: Timestamp,
+    /// How many keys were new.
+    born: usize,
 }
 
 impl<'a> Round<'a> {
@@ -68,7 +78,7 @@ impl<'a> Round<'a> {
             open.entry(ask.id).or_default().push_back(at);
         }
         let done = asks.iter().map(|_| None).collect();
-        Self { asks, open, done, now: Timestamp::default() }
+        Self { asks, open, done, now: Timestamp::default(), born: 0 }
     }
 
     async fn go(&mut self, session: &Session) -> Result<(), Fault> {
@@ -76,21 +86,29 @@ impl<'a> Round<'a> {
         self.change(session, changes).await
     }
 
+    /// Claims those keys that are new, and tells their callers.
+    async fn bear(&mut self, session: &Session) -> Result<(), Fault> {
+        for (id, now) in bear(session, &self.first()).await? {
+            self.now = now;
+            self.tell_born(&id);
+        }
+        Ok(())
+    }
+
+    /// The first caller of each open key.
+    fn first(&self) -> Vec<&'a Ask> {
+        self.open.values().map(|callers| &self.asks[callers[0]]).collect()
+    }
+
     /// Looks at all open keys, and tells those callers whose record needs no change.
     async fn look(&mut self, session: &Session) -> Result<Vec<Change>, Fault> {
-        let first: Vec<_> = self.open.values().map(|callers| &self.asks[callers[0]]).collect();
-        let (now, mut found) = look(session, &first).await?;
+        let (now, mut found) = look(session, &self.first()).await?;
         self.now = now;
         let ids: Vec<_> = self.open.keys().copied().collect();
         let mut changes = Vec::new();
         for id in ids {
             match found.remove(&id) {
-                Some(Found::Born) => {
-                    let ask = &self.asks[self.open[&id][0]];
-                    let (claimed, _) = selfsame_core::claim(None, ask, now);
-                    self.tell(&id, Ok(claimed));
-                    self.settle(&id, &Record::first(ask, now));
-                }
+                Some(Found::Born) => self.tell_born(&id),
                 Some(Found::Known(record, seen)) => {
                     changes.extend(
                         self.settle(&id, &record).map(|(claimed, next)| Change {
@@ -133,6 +151,16 @@ impl<'a> Round<'a> {
             }
         }
         None
+    }
+
+    /// Tells the callers of `id`, which the first of them has claimed now.
+    fn tell_born(&mut self, id: &RecordId) {
+        let Some(callers) = self.open.get(id) else { return };
+        let ask = &self.asks[callers[0]];
+        let (claimed, _) = selfsame_core::claim(None, ask, self.now);
+        self.tell(id, Ok(claimed));
+        self.settle(id, &Record::first(ask, self.now));
+        self.born += 1;
     }
 
     fn refuse(&mut self, id: &RecordId, error: &StoreError) {

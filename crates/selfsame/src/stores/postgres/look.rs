@@ -1,4 +1,4 @@
-//! One look at many keys, which inserts those that are new.
+//! Many keys at once: those that are new are inserted, and the others looked at.
 
 use std::collections::HashMap;
 
@@ -9,39 +9,62 @@ use super::rows::{self, Seen, its_answer, its_checkpoint, key_columns};
 use super::session::Session;
 use super::trouble::{Access, Fault};
 
+macro_rules! given_many {
+    () => {
+        "with given as (select * from unnest($1::bytea[], $2::bytea[], $3::bytea[], \
+         $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::text[], \
+         $10::text[], $11::text[], $12::bigint[]) as g(id, fingerprint, attempt_id, recover, \
+         lease_ms, retention_ms, remember_ms, tenant, tenant_name, key, route, still))"
+    };
+}
+
+/// Half the time of the one for many.
+macro_rules! given_one {
+    () => {
+        "with given as (select * from (values ($1::bytea, $2::bytea, $3::bytea, $4::smallint, \
+         $5::bigint, $6::bigint, $7::bigint, $8::bytea, $9::text, $10::text, $11::text, \
+         $12::bigint)) as g(id, fingerprint, attempt_id, recover, lease_ms, retention_ms, \
+         remember_ms, tenant, tenant_name, key, route, still))"
+    };
+}
+
+macro_rules! bear_sql {
+    ($given:expr) => {
+        concat!(
+            $given,
+            ", time as materialized (select selfsame.clock() as now), \
+             unseen as (select time.now, g.* from time, given g) ",
+            include_str!("bear.sql")
+        )
+    };
+}
+
 macro_rules! claim_sql {
-    ($given:literal) => {
+    ($given:expr) => {
         concat!(
             $given,
             include_str!("claim.sql"),
-            "select l.now, false, ",
+            ", born as (",
+            include_str!("bear.sql"),
+            ") select l.now, false, ",
             key_columns!(),
             ", a.body from looked l cross join lateral (select (l.known).*) k",
             its_checkpoint!(),
             its_answer!(),
             "where (l.known).id is not null \
              union all \
-             select l.now, true, b.id, null, null, null, null, null, null, null, null, null, null, \
-             null, null, null, null, null, null, null, null, null, null, null, null, null \
-             from (select now from looked limit 1) l, born b"
+             select b.created_at, true, b.id, null, null, null, null, null, null, null, null, null, \
+             null, null, null, null, null, null, null, null, null, null, null, null, null, null \
+             from born b"
         )
     };
 }
 
-const CLAIM_MANY: &str = claim_sql!(
-    "with given as (select * from unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::smallint[], \
-     $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::text[], $10::text[], $11::text[], \
-     $12::bigint[]) as g(id, fingerprint, attempt_id, recover, lease_ms, retention_ms, \
-     remember_ms, tenant, tenant_name, key, route, still))"
-);
+/// For one key, and for many.
+type Statements = (&'static str, &'static str);
 
-/// Half the time of the one for many.
-const CLAIM_ONE: &str = claim_sql!(
-    "with given as (select * from (values ($1::bytea, $2::bytea, $3::bytea, $4::smallint, \
-     $5::bigint, $6::bigint, $7::bigint, $8::bytea, $9::text, $10::text, $11::text, $12::bigint)) \
-     as g(id, fingerprint, attempt_id, recover, lease_ms, retention_ms, remember_ms, tenant, \
-     tenant_name, key, route, still))"
-);
+const BEAR: Statements = (bear_sql!(given_one!()), bear_sql!(given_many!()));
+const CLAIM: Statements = (claim_sql!(given_one!()), claim_sql!(given_many!()));
 
 const COLUMNS_AT: usize = 2;
 
@@ -53,16 +76,26 @@ pub(super) enum Found {
     Damaged(StoreError),
 }
 
-/// Looks at the keys of `asks`, which are sorted and all different, at one time.
+/// Claims those of the keys that are new, and tells which were and at what time. The keys are
+/// sorted and all different. Of the others nothing is found out.
+pub(super) async fn bear(
+    session: &Session,
+    asks: &[&Ask],
+) -> Result<Vec<(RecordId, Timestamp)>, Fault> {
+    let born = query(session, BEAR, asks).await?;
+    Ok(born
+        .iter()
+        .filter_map(|row| Some((rows::id_at(row, 0).ok()?, rows::time_at(row, 1))))
+        .collect())
+}
+
+/// Looks at the keys of `asks`, which are sorted and all different, at one time, and claims those
+/// that are new.
 pub(super) async fn look(
     session: &Session,
     asks: &[&Ask],
 ) -> Result<(Timestamp, HashMap<RecordId, Found>), Fault> {
-    let columns = Asked::new(asks);
-    let found = match asks {
-        [_] => session.query(Access::Write, CLAIM_ONE, &columns.one()).await?,
-        _ => session.query(Access::Write, CLAIM_MANY, &columns.many()).await?,
-    };
+    let found = query(session, CLAIM, asks).await?;
     let mut now = Timestamp::default();
     let mut by_id = HashMap::with_capacity(found.len());
     for row in &found {
@@ -71,6 +104,18 @@ pub(super) async fn look(
         by_id.insert(id, if row.get(1) { Found::Born } else { known(row, now) });
     }
     Ok((now, by_id))
+}
+
+async fn query(
+    session: &Session,
+    (one, many): Statements,
+    asks: &[&Ask],
+) -> Result<Vec<tokio_postgres::Row>, Fault> {
+    let columns = Asked::new(asks);
+    match asks {
+        [_] => session.query(Access::Write, one, &columns.one()).await,
+        _ => session.query(Access::Write, many, &columns.many()).await,
+    }
 }
 
 fn known(row: &tokio_postgres::Row, now: Timestamp) -> Found {

@@ -60,6 +60,8 @@ pub(super) struct Session {
     is_broken: AtomicBool,
     /// Whether it has the lock of whoever sweeps.
     leads: AtomicBool,
+    /// Whether most keys that it claimed last were new.
+    meets_new_keys: AtomicBool,
     pub(super) is_encrypted: bool,
     pub(super) durability: Durability,
 }
@@ -142,7 +144,17 @@ impl Session {
     fn new(client: Client, target: Target, is_encrypted: bool, durability: Durability) -> Self {
         let statements = Mutex::default();
         let (is_broken, leads) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { client, target, statements, is_broken, leads, is_encrypted, durability }
+        let meets_new_keys = AtomicBool::new(true);
+        Self {
+            client,
+            target,
+            statements,
+            is_broken,
+            leads,
+            meets_new_keys,
+            is_encrypted,
+            durability,
+        }
     }
 
     /// Whether nothing may be left in it.
@@ -163,6 +175,16 @@ impl Session {
     /// It has that lock, for as long as it lives.
     pub(super) fn set_leads(&self) {
         self.leads.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether most keys that it claimed last were new.
+    pub(super) fn meets_new_keys(&self) -> bool {
+        self.meets_new_keys.load(Ordering::Relaxed)
+    }
+
+    /// Whether they were this time.
+    pub(super) fn set_meets_new_keys(&self, meets: bool) {
+        self.meets_new_keys.store(meets, Ordering::Relaxed);
     }
 
     /// The rows that a statement gives, whose parameters are written with their types, as
