@@ -1,4 +1,4 @@
-//! Selfsame's speed, as ratios to what is around it: `bench/run store` and `bench/run e2e`.
+//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres` and `e2e`.
 //!
 //! Nothing here passes or fails by time. What is compared is measured in turns within one run, so
 //! that a slow moment of the machine meets all of it.
@@ -6,6 +6,7 @@
 mod e2e;
 mod figures;
 mod machine;
+mod postgres;
 mod report;
 mod store;
 mod timing;
@@ -28,6 +29,8 @@ struct Cli {
 enum What {
     /// The stores: claims, completions and replays beside what the disk could do
     Store(Options),
+    /// The PostgreSQL store beside what is usually written, on one server
+    Postgres(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
     #[command(hide = true)]
@@ -54,7 +57,7 @@ struct Options {
     /// Where records are kept meanwhile: a disk, not memory
     #[arg(long, value_name = "FOLDER", default_value = "target/bench-data")]
     data: PathBuf,
-    /// Only what has this in its name; of the stores: speed, size, expiry
+    /// Only what has this in its name; of the stores: speed, size, expiry; of PostgreSQL also churn
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The gateway to measure
@@ -79,6 +82,7 @@ impl Options {
 fn main() -> Result<()> {
     match Cli::parse().what {
         What::Store(options) => store::run(&options),
+        What::Postgres(options) => postgres::run(&options),
         What::E2e(options) => e2e::run(&options),
         What::Proxy { upstream } => e2e::serve_proxy(upstream),
         What::App { protection } => e2e::serve_app(protection),

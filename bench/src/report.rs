@@ -52,8 +52,13 @@ impl Table {
 
     /// One row's rate as a part of another's, round by round.
     pub(crate) fn ratio(&self, row: &str, base: &str) -> Option<Spread> {
-        let pairs = self.row(row)?.values(RATE).zip(self.row(base)?.values(RATE));
-        Spread::of(pairs.map(|(rate, base)| rate / base).collect())
+        self.ratio_of(RATE, row, base)
+    }
+
+    /// The same for another figure than the rate.
+    pub(crate) fn ratio_of(&self, column: &str, row: &str, base: &str) -> Option<Spread> {
+        let pairs = self.row(row)?.values(column).zip(self.row(base)?.values(column));
+        Spread::of(pairs.map(|(figure, base)| figure / base).collect())
     }
 
     fn row(&self, name: &str) -> Option<&Row> {

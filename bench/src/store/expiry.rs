@@ -1,5 +1,6 @@
 //! Whether anyone has to wait while many records expire at once.
 
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,23 +61,13 @@ pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
     let clock = Arc::new(AheadClock::new());
     let data = folder.join("expiry");
     let store = open(&data, EmbeddedOptions::default().clock(clock.clone()))?;
-    work::fill(&store, records, work::ANSWER_BYTES).await?;
+    work::fill(&store, 0..records, work::ANSWER_BYTES).await?;
     clock.jump(25);
 
-    let is_over = Arc::new(AtomicBool::new(false));
     let keys = Arc::new(Keys::from(records));
-    let mut callers = JoinSet::new();
-    for _ in 0..CALLERS {
-        callers.spawn(claim(store.clone(), keys.clone(), is_over.clone()));
-    }
     let begun = Stopwatch::start();
-    let swept = sweep(&*store).await;
+    let (swept, claims) = beside(&store, &keys, sweep(&*store)).await?;
     let took = begun.elapsed();
-    is_over.store(true, Ordering::Relaxed);
-    let mut claims = Latencies::default();
-    while let Some(seen) = callers.join_next().await {
-        claims.extend(seen??);
-    }
     drop(store);
     std::fs::remove_dir_all(&data)?;
     if swept? != records {
@@ -85,7 +76,28 @@ pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
     Ok(Expiry { records, took, claims })
 }
 
-async fn sweep(store: &dyn FullStore) -> Result<u64> {
+/// Claims, with pauses, for as long as something else is done.
+pub(crate) async fn beside<T>(
+    store: &Arc<dyn FullStore>,
+    keys: &Arc<Keys>,
+    doing: impl Future<Output = T>,
+) -> Result<(T, Latencies)> {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        callers.spawn(claim(store.clone(), keys.clone(), is_over.clone()));
+    }
+    let done = doing.await;
+    is_over.store(true, Ordering::Relaxed);
+    let mut claims = Latencies::default();
+    while let Some(seen) = callers.join_next().await {
+        claims.extend(seen??);
+    }
+    Ok((done, claims))
+}
+
+/// Sweeps as the reaper does, once through all, and returns how many records were removed.
+pub(crate) async fn sweep(store: &dyn FullStore) -> Result<u64> {
     let mut removed = 0;
     loop {
         let swept = store.sweep(STEP).await?;

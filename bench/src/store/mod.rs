@@ -1,9 +1,9 @@
 //! `bench/run store`: what the stores do beside what the disk could.
 
-mod expiry;
+pub(crate) mod expiry;
 mod raw;
 mod size;
-mod work;
+pub(crate) mod work;
 
 use std::path::Path;
 use std::sync::Arc;

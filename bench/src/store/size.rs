@@ -43,7 +43,7 @@ pub(super) async fn measure(folder: &Path) -> Result<Size> {
 async fn weigh(folder: &Path, answer_bytes: usize) -> Result<f64> {
     let data = folder.join("size");
     let store = open(&data, EmbeddedOptions::default())?;
-    work::fill(&store, RECORDS, answer_bytes).await?;
+    work::fill(&store, 0..RECORDS, answer_bytes).await?;
     // Closing it moves the log into the file.
     drop(store);
     let mut bytes = 0;

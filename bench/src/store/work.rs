@@ -1,5 +1,7 @@
 //! Callers of a store: so many of them, each at one call at a time.
 
+use std::future::Future;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,8 +11,8 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use selfsame_core::{
-    Answer, AnswerBody, Ask, AttemptId, Claimed, Fingerprint, FullStore, Key, Label, RecordId,
-    Recorded, Recover, TenantTag,
+    Answer, AnswerBody, Ask, AttemptId, Claimed, Fingerprint, FullStore, Key, Label, Lease,
+    RecordId, Recorded, Recover, TenantTag,
 };
 use tokio::task::JoinSet;
 
@@ -19,27 +21,30 @@ use crate::report::{RATE, Sample};
 use crate::timing::Stopwatch;
 
 /// An answer's usual size.
-pub(super) const ANSWER_BYTES: usize = 1024;
+pub(crate) const ANSWER_BYTES: usize = 1024;
+/// How long a claim and a completion took together.
+pub(crate) const PAIR_P50: &str = "pair p50 ms";
+pub(crate) const PAIR_P99: &str = "pair p99 ms";
 /// How many records are replayed.
 const REPLAYED: u64 = 10_000;
 
 /// Keys that nobody has used, one after the other, the same in each run.
-pub(super) struct Keys(AtomicU64);
+pub(crate) struct Keys(AtomicU64);
 
 impl Keys {
     /// Keys from this number on.
-    pub(super) const fn from(number: u64) -> Self {
+    pub(crate) const fn from(number: u64) -> Self {
         Self(AtomicU64::new(number))
     }
 
     /// A wish to run under the next key.
-    pub(super) fn next(&self) -> Ask {
+    pub(crate) fn next(&self) -> Ask {
         ask(self.0.fetch_add(1, Ordering::Relaxed))
     }
 }
 
 /// A wish to run under the key of this number.
-pub(super) fn ask(number: u64) -> Ask {
+pub(crate) fn ask(number: u64) -> Ask {
     let key = format!("b3a1c2d4-{number:027}");
     Ask {
         id: RecordId::from_bytes(scattered(number)),
@@ -74,7 +79,7 @@ fn noise(seed: u64) -> impl Iterator<Item = u8> {
 }
 
 /// An answer with a body of this many bytes, which no compression makes much smaller.
-pub(super) fn answer(bytes: usize) -> Answer {
+pub(crate) fn answer(bytes: usize) -> Answer {
     let letters = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let body: Bytes = noise(1).take(bytes).map(|byte| letters[usize::from(byte % 64)]).collect();
     let json = HeaderValue::from_static("application/json");
@@ -86,16 +91,71 @@ pub(super) fn answer(bytes: usize) -> Answer {
     }
 }
 
+/// Something that keeps keys and answers.
+pub(crate) trait Keeper: Send + Sync + 'static {
+    /// The right to run.
+    type Claim: Send;
+
+    /// The right to run, or nothing if there is an answer, which is read.
+    fn claim(&self, ask: &Ask) -> impl Future<Output = Result<Option<Self::Claim>>> + Send;
+
+    /// Keeps the answer.
+    fn complete(
+        &self,
+        claim: Self::Claim,
+        answer: &Answer,
+    ) -> impl Future<Output = Result<()>> + Send;
+}
+
+impl Keeper for dyn FullStore {
+    type Claim = Lease;
+
+    async fn claim(&self, ask: &Ask) -> Result<Option<Lease>> {
+        match (*self).claim(ask).await? {
+            Claimed::Run(grant) => Ok(Some(grant.lease)),
+            Claimed::Replay(_) => Ok(None),
+            other => bail!("a key is neither free nor finished: {other:?}"),
+        }
+    }
+
+    async fn complete(&self, lease: Lease, answer: &Answer) -> Result<()> {
+        if (*self).complete(&lease, answer).await? == Recorded::Lost {
+            bail!("a claim was lost that nobody else had");
+        }
+        Ok(())
+    }
+}
+
 /// What one caller saw.
 #[derive(Default)]
 struct Seen {
-    first: Latencies,
-    second: Latencies,
+    claims: Latencies,
+    completions: Latencies,
+    pairs: Latencies,
+}
+
+impl Seen {
+    async fn pair<K: Keeper + ?Sized>(
+        &mut self,
+        keeper: &K,
+        ask: &Ask,
+        answer: &Answer,
+    ) -> Result<()> {
+        let begun = Stopwatch::start();
+        let Some(claim) = keeper.claim(ask).await? else { bail!("a new key was not free") };
+        let claimed = begun.elapsed();
+        keeper.complete(claim, answer).await?;
+        let completed = begun.elapsed();
+        self.claims.add(claimed);
+        self.completions.add(completed - claimed);
+        self.pairs.add(completed);
+        Ok(())
+    }
 }
 
 /// Claims and completes new keys for that `time`.
-pub(super) async fn pairs(
-    store: &Arc<dyn FullStore>,
+pub(crate) async fn pairs<K: Keeper + ?Sized>(
+    keeper: &Arc<K>,
     in_flight: usize,
     time: Duration,
 ) -> Result<Sample> {
@@ -105,40 +165,38 @@ pub(super) async fn pairs(
     let begun = Stopwatch::start();
     let mut callers = JoinSet::new();
     for _ in 0..in_flight {
-        let (store, answer) = (store.clone(), answer.clone());
+        let (keeper, answer) = (keeper.clone(), answer.clone());
         callers.spawn(async move {
             let mut seen = Seen::default();
             while begun.elapsed() < time {
-                let ask = KEYS.next();
-                let call = Stopwatch::start();
-                let claimed = store.claim(&ask).await?;
-                seen.first.add(call.elapsed());
-                complete(&*store, claimed, &answer, &mut seen.second).await?;
+                seen.pair(&*keeper, &KEYS.next(), &answer).await?;
             }
-            anyhow::Ok(seen)
+            Ok(seen)
         });
     }
-    let Seen { mut first, mut second } = all(callers).await?;
+    let Seen { mut claims, mut completions, mut pairs } = all(callers).await?;
     Ok(vec![
-        (RATE, second.len() as f64 / begun.elapsed().as_secs_f64()),
-        ("claim p50 ms", first.percentile(0.5)),
-        ("claim p99 ms", first.percentile(0.99)),
-        ("complete p50 ms", second.percentile(0.5)),
-        ("complete p99 ms", second.percentile(0.99)),
+        (RATE, pairs.len() as f64 / begun.elapsed().as_secs_f64()),
+        ("claim p50 ms", claims.percentile(0.5)),
+        ("claim p99 ms", claims.percentile(0.99)),
+        ("complete p50 ms", completions.percentile(0.5)),
+        ("complete p99 ms", completions.percentile(0.99)),
+        (PAIR_P50, pairs.percentile(0.5)),
+        (PAIR_P99, pairs.percentile(0.99)),
     ])
 }
 
 /// Claims finished keys again for that `time`.
-pub(super) async fn replays(
-    store: &Arc<dyn FullStore>,
+pub(crate) async fn replays<K: Keeper + ?Sized>(
+    keeper: &Arc<K>,
     in_flight: usize,
     time: Duration,
 ) -> Result<Sample> {
-    fill(store, REPLAYED, ANSWER_BYTES).await?;
+    fill(keeper, 0..REPLAYED, ANSWER_BYTES).await?;
     let begun = Stopwatch::start();
     let mut callers = JoinSet::new();
     for caller in 0..in_flight as u64 {
-        let store = store.clone();
+        let keeper = keeper.clone();
         callers.spawn(async move {
             let mut seen = Seen::default();
             let mut number = caller * 7919;
@@ -146,16 +204,16 @@ pub(super) async fn replays(
                 number += 1;
                 let ask = ask(number % REPLAYED);
                 let call = Stopwatch::start();
-                let claimed = store.claim(&ask).await?;
-                seen.first.add(call.elapsed());
-                if !matches!(claimed, Claimed::Replay(_)) {
-                    bail!("a finished key was not replayed: {claimed:?}");
+                let claimed = keeper.claim(&ask).await?;
+                seen.claims.add(call.elapsed());
+                if claimed.is_some() {
+                    bail!("a finished key was not replayed");
                 }
             }
             Ok(seen)
         });
     }
-    let Seen { first: mut latencies, .. } = all(callers).await?;
+    let Seen { claims: mut latencies, .. } = all(callers).await?;
     Ok(vec![
         (RATE, latencies.len() as f64 / begun.elapsed().as_secs_f64()),
         ("p50 ms", latencies.percentile(0.5)),
@@ -163,50 +221,38 @@ pub(super) async fn replays(
     ])
 }
 
-/// Completes the keys below this number.
-pub(super) async fn fill(store: &Arc<dyn FullStore>, below: u64, bytes: usize) -> Result<()> {
+/// Completes the keys of these numbers.
+pub(crate) async fn fill<K: Keeper + ?Sized>(
+    keeper: &Arc<K>,
+    numbers: Range<u64>,
+    bytes: usize,
+) -> Result<()> {
     let answer = Arc::new(answer(bytes));
-    let keys = Arc::new(Keys::from(0));
+    let keys = Arc::new(Keys::from(numbers.start));
     let mut callers = JoinSet::new();
     for _ in 0..256 {
-        let (store, answer, keys) = (store.clone(), answer.clone(), keys.clone());
+        let (keeper, answer, keys) = (keeper.clone(), answer.clone(), keys.clone());
         callers.spawn(async move {
             let mut seen = Seen::default();
             loop {
                 let number = keys.0.fetch_add(1, Ordering::Relaxed);
-                if number >= below {
-                    return anyhow::Ok(seen);
+                if number >= numbers.end {
+                    return Ok(seen);
                 }
-                let claimed = store.claim(&ask(number)).await?;
-                complete(&*store, claimed, &answer, &mut seen.second).await?;
+                seen.pair(&*keeper, &ask(number), &answer).await?;
             }
         });
     }
     all(callers).await.map(drop)
 }
 
-async fn complete(
-    store: &dyn FullStore,
-    claimed: Claimed,
-    answer: &Answer,
-    took: &mut Latencies,
-) -> Result<()> {
-    let Claimed::Run(grant) = claimed else { bail!("a new key was not free: {claimed:?}") };
-    let call = Stopwatch::start();
-    let recorded = store.complete(&grant.lease, answer).await?;
-    took.add(call.elapsed());
-    if recorded == Recorded::Lost {
-        bail!("a claim was lost that nobody else had");
-    }
-    Ok(())
-}
-
 async fn all(mut callers: JoinSet<Result<Seen>>) -> Result<Seen> {
     let mut all = Seen::default();
     while let Some(seen) = callers.join_next().await {
         let seen = seen??;
-        all.first.extend(seen.first);
-        all.second.extend(seen.second);
+        all.claims.extend(seen.claims);
+        all.completions.extend(seen.completions);
+        all.pairs.extend(seen.pairs);
     }
     Ok(all)
 }
