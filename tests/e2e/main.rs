@@ -2,6 +2,7 @@
 //! and cut off, in front of an upstream whose ledger is the judge. Rows are those of docs/FAULTS.md.
 
 mod admin;
+mod balancer;
 mod browser;
 mod bytes;
 mod chaos;
@@ -10,6 +11,7 @@ mod contract;
 mod crash;
 mod curl;
 mod damage;
+mod database_away;
 mod demo;
 mod durability;
 mod framing;

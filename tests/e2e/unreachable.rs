@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use crate::harness::{Gateway, Ledger};
 
 /// An address where nobody listens.
-fn nobody() -> SocketAddr {
+pub(crate) fn nobody() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     listener.local_addr().expect("bound")
 }

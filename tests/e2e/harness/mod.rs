@@ -1,5 +1,6 @@
 //! A gateway process, an upstream with a ledger, and a client that can misbehave.
 
+mod balancer;
 mod browser;
 mod client;
 mod command;
@@ -13,7 +14,9 @@ mod message;
 mod problem;
 mod random;
 mod records;
+mod relay;
 
+pub(crate) use balancer::Balancer;
 pub(crate) use browser::Browser;
 pub(crate) use client::{Answer, Request, read_up_to};
 pub(crate) use command::{Ended, run_to_end};
@@ -27,11 +30,17 @@ pub(crate) use http2::{Http2, read};
 pub(crate) use ledger::{Effect, Ledger, Then, reply};
 pub(crate) use random::Random;
 pub(crate) use records::{assert_whole, open_records};
+pub(crate) use relay::Relay;
 
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up on it.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Whether there is time for more rounds: `./check --long`.
+pub(crate) fn is_long() -> bool {
+    std::env::var_os("SELFSAME_LONG").is_some()
+}
 
 /// Waits until `condition` gives something; fails the test, naming `what`, if it never does.
 #[expect(clippy::disallowed_methods, reason = "the gateway is another process: its time is real")]

@@ -1,0 +1,90 @@
+//! nginx in front of gateways, which sends a request to the next one where one fails.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::{Request, eventually};
+
+/// Where Debian has it, which is not in the path of every user.
+const NGINX: &str = "/usr/sbin/nginx";
+
+/// A running nginx. Dropping it stops it.
+pub(crate) struct Balancer {
+    address: SocketAddr,
+    child: Child,
+    _folder: TempDir,
+}
+
+impl Balancer {
+    /// In front of gateways that take turns.
+    pub(crate) fn before(gateways: &[SocketAddr]) -> Self {
+        let servers = gateways.iter().map(|gateway| format!("server {gateway};"));
+        Self::start(&servers.collect::<String>())
+    }
+
+    /// In front of one gateway, and of another for what it fails to answer.
+    pub(crate) fn before_two(first: SocketAddr, second: SocketAddr) -> Self {
+        Self::start(&format!("server {first}; server {second} backup;"))
+    }
+
+    fn start(servers: &str) -> Self {
+        assert!(Path::new(NGINX).exists(), "{NGINX} is missing: install Debian's nginx-light");
+        let folder = TempDir::new().expect("a temporary folder");
+        // nginx cannot be asked which port it got.
+        let port = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = port.local_addr().expect("bound");
+        drop(port);
+        let at = folder.path().display();
+        let config = format!(
+            "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log;
+             events {{ worker_connections 1024; }}
+             http {{
+               access_log off;
+               client_body_temp_path {at}/body; proxy_temp_path {at}/proxy;
+               fastcgi_temp_path {at}/fastcgi; uwsgi_temp_path {at}/uwsgi; scgi_temp_path {at}/scgi;
+               upstream gateways {{ {servers} keepalive 16; }}
+               server {{
+                 listen {address};
+                 location / {{
+                   proxy_pass http://gateways;
+                   proxy_http_version 1.1;
+                   proxy_set_header Connection '';
+                   proxy_set_header Host $http_host;
+                   proxy_read_timeout 1s;
+                   proxy_next_upstream error timeout http_502 http_503 non_idempotent;
+                   add_header Asked $upstream_addr always;
+                 }}
+               }}
+             }}"
+        );
+        let path = folder.path().join("nginx.conf");
+        std::fs::write(&path, config).expect("written");
+        let child = Command::new(NGINX)
+            .arg("-p")
+            .arg(folder.path())
+            .arg("-c")
+            .arg(&path)
+            .arg("-e")
+            .arg(folder.path().join("error.log"))
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("nginx starts");
+        let balancer = Self { address, child, _folder: folder };
+        eventually("nginx serves", || TcpStream::connect(address).ok());
+        balancer
+    }
+
+    pub(crate) fn post(&self, target: &str) -> Request {
+        Request::new(self.address, "POST", target)
+    }
+}
+
+impl Drop for Balancer {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _gone = self.child.wait();
+    }
+}
