@@ -63,6 +63,30 @@ async fn calls_find_their_rows_by_the_unique_index() {
     assert!(read > 200 && read < 3_000, "{read} rows were read in 600 calls of 2,200 keys");
 }
 
+/// Rows that are claimed together are completed together: their pages must have room for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completion_needs_no_new_index_entry() {
+    let bench = PostgresBench::new();
+    let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables \
+               where schemaname = $1 and relname = 'keys'";
+    let updates = async || {
+        let row = bench.owner().await.query_one(sql, &[&bench.schema]).await;
+        let row = row.expect("it is counted");
+        (row.get::<_, i64>(0), row.get::<_, i64>(1))
+    };
+    let before = updates().await;
+    let name = format!("{} updates", bench.schema);
+    let store = bench.store_named(&name).await;
+    let asks: Vec<_> = (0..500).map(|at| ask(&format!("k-{at}"))).collect();
+    let leases = join_all(asks.iter().map(|ask| run(&store, ask))).await;
+    let done = answer("done");
+    join_all(leases.iter().map(|lease| store.complete(lease, &done))).await;
+    end(&bench, store, &name).await;
+    let after = updates().await;
+    let (all, in_place) = (after.0 - before.0, after.1 - before.1);
+    assert!(all >= 500 && in_place * 10 >= all * 9, "{in_place} of {all} were made in place");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_locked_row_delays_no_other_key_by_ten_milliseconds() {
     let bench = PostgresBench::new();

@@ -12,7 +12,8 @@ create function selfsame.clock() returns bigint
   as $$ select floor(extract(epoch from clock_timestamp()) * 1000)::bigint $$;
 
 -- One narrow row per key, updated in place: what fits beside it on its page needs no new index
--- entry. Not partitioned, because only one index can keep a key unique.
+-- entry. Rows that were inserted together are completed together, in one transaction, so each page
+-- has room for all of its rows twice. Not partitioned, because only one index can keep a key unique.
 create table selfsame.keys (
   id             bytea    primary key,  -- keyed hash of tenant, scope and key
   fingerprint    bytea    not null,     -- which request the key stands for
@@ -37,7 +38,7 @@ create table selfsame.keys (
   version        integer  not null,     -- grows with each change
   sum            bigint   not null      -- checksum of all columns
 ) with (
-  fillfactor = 70,
+  fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.05,
   -- An empty table that is known to be empty would be read whole, by plans that outlive its
   -- emptiness.
