@@ -35,7 +35,6 @@ const SETTINGS: &[&str] = &[
     "max_wal_size=8GB",
     "checkpoint_timeout=30min",
     "synchronous_commit=on",
-    "autovacuum_naptime=5s",
     "shared_preload_libraries=pg_stat_statements",
     // Only what is asked for by name counts its statements.
     "pg_stat_statements.track=none",

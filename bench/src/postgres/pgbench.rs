@@ -20,12 +20,14 @@ pub(super) fn pairs(server: &Server, in_flight: usize, time: Duration) -> Result
     let AnswerBody::Kept(body) = work::answer(work::ANSWER_BYTES).body else {
         bail!("an answer without a body")
     };
+    // It counts the time that its connections take to come about, and leaves it out of its rate.
+    let seconds = time.as_secs() + in_flight as u64 / 64;
     let mut pgbench = server.pgbench(DATABASE);
     pgbench
         .args(["--no-vacuum", "--protocol=prepared", "--log", "--jobs=2"])
         .arg(format!("--log-prefix={}", folder.path().join("pairs").display()))
         .arg(format!("--client={in_flight}"))
-        .arg(format!("--time={}", time.as_secs()))
+        .arg(format!("--time={seconds}"))
         .arg(format!("--define=body={}", String::from_utf8_lossy(&body)))
         .arg(format!("--file={}", script.display()));
     let ended = pgbench.stdin(Stdio::null()).output().context("pgbench cannot be run")?;
@@ -34,7 +36,7 @@ pub(super) fn pairs(server: &Server, in_flight: usize, time: Duration) -> Result
     }
     let said = String::from_utf8_lossy(&ended.stdout);
     let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next());
-    let rate: f64 = rate.context("pgbench says how often")?.parse()?;
+    let rate: f64 = rate.with_context(|| format!("pgbench tells no rate: {said}"))?.parse()?;
     let mut took = Latencies::default();
     for entry in std::fs::read_dir(folder.path())? {
         let path = entry?.path();
