@@ -3,14 +3,19 @@ with given as (
   select * from unnest($1::bytea[], $2::bytea[], $3::integer[])
     as g(id, seen_attempt_id, seen_version)
 ),
+-- They are ours from here on, so that each stays at its place until it is deleted there.
 mine as materialized (
-  select g.id
+  select g.id, k.place, k.has_checkpoint
   from given g
   cross join lateral (
-    select 1 from selfsame.keys x
+    select x.ctid as place, x.recovery_point is not null as has_checkpoint
+    from selfsame.keys x
     where x.id = g.id and x.attempt_id = g.seen_attempt_id and x.version = g.seen_version
     limit 1 for update skip locked
   ) k
 ),
-gone as (delete from selfsame.checkpoints where id = any (array(select id from mine)))
-delete from selfsame.keys where id = any (array(select id from mine)) returning id
+gone as (
+  delete from selfsame.checkpoints
+  where id = any (array(select id from mine where has_checkpoint))
+)
+delete from selfsame.keys k using mine m where k.ctid = m.place returning k.id
