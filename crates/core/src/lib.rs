@@ -17,6 +17,7 @@ mod digest;
 mod error;
 mod fingerprint;
 pub mod headers;
+mod journal;
 mod json_pointer;
 mod key;
 mod lease;
@@ -39,6 +40,7 @@ pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{
     CountedHeader, Fingerprint, FingerprintForm, FingerprintRules, RequestFacts,
 };
+pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};
 pub use key::{InvalidKey, Key};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};

@@ -5,6 +5,7 @@
 //! bodies, because a correctness method that a store forgot must not compile; the one exception,
 //! [`Store::bell`], is a hint.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -202,7 +203,7 @@ pub trait Facts: Send + Sync + 'static {
     async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError>;
 }
 
-/// A store with all its sides.
-pub trait FullStore: Store + Sweep + Inspect + Facts {}
+/// A store with all its sides. It can be asked of which type it is, because some stores can do more.
+pub trait FullStore: Any + Store + Sweep + Inspect + Facts {}
 
 impl<S: Store + Sweep + Inspect + Facts> FullStore for S {}

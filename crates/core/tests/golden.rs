@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{
-    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Lease,
+    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Lease, Phase,
     Record, RecordId, Recover, State, TenantTag, Timestamp,
 };
 
@@ -83,6 +83,7 @@ fn all() -> Vec<Golden> {
             move |bytes| wire::decode_checkpoint(&id, bytes),
         ),
         Golden::new("landing", (lease(), answer()), encode_landing, wire::decode_landing),
+        Golden::new("phase", phase(), wire::encode_phase, wire::decode_phase),
     ]
 }
 
@@ -130,6 +131,16 @@ fn record(state: State) -> Record {
 fn bare(record: Record) -> Record {
     let label = Label { tenant_name: None, ..record.label };
     Record { checkpoint: None, label, ..record }
+}
+
+fn phase() -> Phase {
+    Phase {
+        id: RecordId::from_bytes(ID),
+        birth: Birth::from_bytes([0xb1; Birth::LEN]),
+        ordinal: 2,
+        name: "charge_created".to_owned(),
+        output: Bytes::from_static(br#"{"charge":"ch_1"}"#),
+    }
 }
 
 fn answer() -> Answer {

@@ -15,7 +15,7 @@ use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
 use crate::spool::Spool;
-use crate::stores::Metered;
+use crate::stores::{Journal, Metered, journal_of};
 use crate::suspicion::Suspicions;
 use crate::wait::Waiters;
 
@@ -36,6 +36,7 @@ pub(crate) struct Engine {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) suspicions: Suspicions,
     pub(crate) observers: Observers,
+    pub(crate) journal: Option<Journal>,
     work: TaskTracker,
 }
 
@@ -49,6 +50,7 @@ impl Idempotency {
     /// On `store` with a secret of the caller's own, and a folder for answers that the store
     /// cannot take. Must be called on a tokio runtime.
     pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
+        let journal = journal_of(&*store);
         let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),
@@ -56,6 +58,7 @@ impl Idempotency {
             waiters: Waiters::new(store.bell()),
             suspicions: Suspicions::default(),
             observers: Observers::default(),
+            journal,
             work: TaskTracker::new(),
             store,
             secret,

@@ -20,6 +20,9 @@
 //! What a handler may want to know of its own run is in the request's extensions as [`Run`]; what
 //! became of a request is in the response's extensions as [`Served`].
 //!
+//! Services on the PostgreSQL store (feature `postgres`) can do their work in `phases` that commit in
+//! their own transactions.
+//!
 //! Requests are counted through the `metrics` facade. Install its recorder before the first request:
 //! what is counted often is looked up once, and would stay silent.
 
@@ -36,6 +39,8 @@ mod layer;
 mod observe;
 mod once;
 mod outcome;
+#[cfg(feature = "postgres")]
+pub mod phases;
 mod policy;
 mod prefer;
 mod reject;

@@ -163,10 +163,10 @@ impl Once {
             let served = served(&turn);
             let ended = match turn.settled {
                 Settled::Run(claim) => {
-                    let claim = Arc::new(claim.start());
-                    let call = Call { engine: &engine, policy: &policy, claim: claim.clone() };
+                    let run = Run::new(claim.start(), &engine, None);
+                    let call = Call { engine: &engine, policy: &policy, run: run.clone() };
                     let mut call = Box::pin(call.make(work));
-                    let ended = steps::heartbeat(&claim, call.as_mut()).await;
+                    let ended = steps::heartbeat(run.claim(), call.as_mut()).await;
                     engine.waiters.wake(&ask.id);
                     ended
                 }
@@ -193,7 +193,7 @@ impl Once {
 struct Call<'a> {
     engine: &'a Engine,
     policy: &'a Policy,
-    claim: Arc<Claim<Started>>,
+    run: Run,
 }
 
 impl Call<'_> {
@@ -202,18 +202,17 @@ impl Call<'_> {
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, E>>,
     {
-        let Self { engine, policy, claim } = self;
-        let recorder = Recorder { claim: &claim, engine, policy, dialect: &policy.dialect };
+        let Self { engine, policy, run } = self;
+        let recorder = Recorder { run: &run, engine, policy, dialect: &policy.dialect };
         let deadline = Instant::now() + policy.run_timeout;
-        let run = Run::new(claim.clone());
         // What `work` was at when it panicked is not met again.
-        let running = AssertUnwindSafe(async { work(run).await }).catch_unwind();
+        let running = AssertUnwindSafe(async { work(run.clone()).await }).catch_unwind();
         match timeout_at(deadline, running).await {
             Ok(Ok(Ok(value))) => {
                 let answer = kept(&value, policy.answer_bytes_max);
                 match recorder.complete(&answer).await {
                     Recorded::Until(_) => Ended::Result(Ok(value)),
-                    Recorded::Lost => Ended::Result(stored_truth(engine, &claim).await),
+                    Recorded::Lost => Ended::Result(stored_truth(engine, run.claim()).await),
                 }
             }
             Ok(Ok(Err(error))) => {

@@ -1,17 +1,40 @@
 //! [`Run`]: what a handler sees of its own run.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use selfsame_core::{Checkpoint, Claim, Fenced, Key, Started, StoreError};
+use selfsame_core::{Checkpoint, Claim, Fenced, Key, Replay, Started, StoreError};
+
+use crate::engine::Engine;
+use crate::policy::Policy;
+use crate::stores::Journal;
 
 /// What a handler sees of its own run; found in the request's extensions.
 ///
 /// A handler that saves a checkpoint after each phase can go on, after a crash, from the last one:
 /// the next attempt finds it in [`Run::checkpoint`].
+#[cfg_attr(
+    feature = "postgres",
+    doc = "On the PostgreSQL store, [`Run::phases`] keeps them for it, in its own transactions."
+)]
 #[derive(Debug, Clone)]
 pub struct Run {
-    claim: Arc<Claim<Started>>,
+    pub(crate) state: Arc<RunState>,
+}
+
+/// What all copies of a [`Run`] share, with each other and with the layer.
+#[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "runs have no phases then"))]
+pub(crate) struct RunState {
+    pub(crate) claim: Claim<Started>,
+    /// How an answer is kept; there is none where a function runs.
+    pub(crate) policy: Option<Arc<Policy>>,
+    pub(crate) journal: Option<Journal>,
+    pub(crate) has_phases: AtomicBool,
+    /// Whether another run has taken over, as far as this one has noticed.
+    pub(crate) is_lost: AtomicBool,
+    /// The answer, where the handler has committed it with its own rows.
+    pub(crate) finished: OnceLock<Replay>,
 }
 
 /// Why a checkpoint was not saved.
@@ -32,24 +55,51 @@ pub enum SaveError {
 }
 
 impl Run {
-    pub(crate) fn new(claim: Arc<Claim<Started>>) -> Self {
-        Self { claim }
+    /// The run of a request whose answer is kept as `policy` says, or of a function.
+    pub(crate) fn new(claim: Claim<Started>, engine: &Engine, policy: Option<Arc<Policy>>) -> Self {
+        let state = RunState {
+            claim,
+            policy,
+            journal: engine.journal.clone(),
+            has_phases: AtomicBool::new(false),
+            is_lost: AtomicBool::new(false),
+            finished: OnceLock::new(),
+        };
+        Self { state: Arc::new(state) }
+    }
+
+    pub(crate) fn claim(&self) -> &Claim<Started> {
+        &self.state.claim
+    }
+
+    /// The answer, where the handler has committed it with its own rows.
+    pub(crate) fn finished(&self) -> Option<&Replay> {
+        self.state.finished.get()
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state.is_lost.load(Ordering::Relaxed)
     }
 
     /// Which run this is, counted from 1. Above 1, an earlier run may have done part of the work.
     pub fn attempt(&self) -> u32 {
-        self.claim.grant().attempt
+        self.state.claim.grant().attempt
+    }
+
+    /// The id of this run's record, for rows that refer to it.
+    pub fn record(&self) -> &[u8] {
+        self.state.claim.grant().lease.id.as_bytes()
     }
 
     /// A key for what the phase `phase` calls elsewhere: the same for each attempt at this work, so
     /// that a call which was interrupted can be made again.
     pub fn derived_key(&self, phase: &str) -> Key {
-        self.claim.grant().birth.derived_key(phase)
+        self.state.claim.grant().birth.derived_key(phase)
     }
 
     /// What the earlier run saved last, as it was when this one began.
     pub fn checkpoint(&self) -> Option<&Checkpoint> {
-        self.claim.grant().checkpoint.as_ref()
+        self.state.claim.grant().checkpoint.as_ref()
     }
 
     /// The name of the last phase the earlier run finished.
@@ -69,9 +119,15 @@ impl Run {
             return Err(SaveError::TooLarge { bytes: data.len() });
         }
         let checkpoint = Checkpoint { recovery_point: recovery_point.into(), data };
-        match self.claim.checkpoint(&checkpoint).await? {
+        match self.state.claim.checkpoint(&checkpoint).await? {
             Fenced::Applied => Ok(()),
             Fenced::Lost => Err(SaveError::Lost),
         }
+    }
+}
+
+impl std::fmt::Debug for RunState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.claim.fmt(f)
     }
 }

@@ -18,6 +18,7 @@ use crate::engine::Engine;
 use crate::observe;
 use crate::policy::{Mode, Policy};
 use crate::reject::{self, Refusal};
+use crate::run::Run;
 use crate::steps::{self, Asked, Parsed, Recorder, Settled};
 use crate::telemetry::Meter;
 use crate::timing::Clocked;
@@ -111,20 +112,20 @@ where
             let turn = steps::take_turn(&engine, &asked.ask, asked.preferred_wait, &policy).await;
             let delivery = match turn.settled {
                 Settled::Run(claim) => {
-                    let claim = Arc::new(claim.start());
+                    let run = Run::new(claim.start(), &engine, Some(policy.clone()));
                     let deadline = tokio::time::Instant::now() + policy.run_timeout;
                     // Boxed, so that those who wait for their turn do not hold room for a run.
                     let mut recorded = Box::pin(async {
-                        let ran = steps::run(inner, asked.request, &claim, deadline).await;
+                        let ran = steps::run(inner, asked.request, &run, deadline).await;
                         let recorder = Recorder {
-                            claim: &claim,
+                            run: &run,
                             engine: &engine,
                             policy: &policy,
                             dialect: &dialect,
                         };
                         recorder.record(ran, deadline).await
                     });
-                    let delivery = steps::heartbeat(&claim, recorded.as_mut()).await;
+                    let delivery = steps::heartbeat(run.claim(), recorded.as_mut()).await;
                     engine.waiters.wake(&asked.ask.id);
                     delivery
                 }

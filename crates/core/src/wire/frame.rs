@@ -17,6 +17,7 @@ pub(super) enum Kind {
     Answer = 2,
     Checkpoint = 3,
     Landing = 4,
+    Phase = 5,
 }
 
 pub(super) mod tag {
@@ -46,6 +47,8 @@ pub(super) mod tag {
     pub const LEASE: u8 = 24;
     pub const BIRTH: u8 = 25;
     pub const REMEMBER: u8 = 26;
+    pub const ORDINAL: u8 = 27;
+    pub const NAME: u8 = 28;
 }
 
 /// A frame that is being written.

@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
-    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Label, Lease, Record, RecordId,
-    Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Label, Lease, Phase, Record,
+    RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
 };
 
 /// The version this build writes.
@@ -196,6 +196,31 @@ pub fn decode_checkpoint(id: &RecordId, bytes: &[u8]) -> Result<Checkpoint, Wire
     let data = Bytes::copy_from_slice(fields.take(tag::DATA)?);
     fields.end()?;
     Ok(Checkpoint { recovery_point, data })
+}
+
+/// A finished phase.
+pub fn encode_phase(phase: &Phase) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Phase);
+    writer.field(tag::ID, phase.id.as_bytes());
+    writer.field(tag::BIRTH, phase.birth.as_bytes());
+    writer.field(tag::ORDINAL, &phase.ordinal.to_be_bytes());
+    writer.field(tag::NAME, phase.name.as_bytes());
+    writer.field(tag::DATA, &phase.output);
+    writer.finish()
+}
+
+/// Reads what [`encode_phase`] wrote.
+pub fn decode_phase(bytes: &[u8]) -> Result<Phase, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Phase)?;
+    let phase = Phase {
+        id: RecordId::from_bytes(fields.array(tag::ID)?),
+        birth: Birth::from_bytes(fields.array(tag::BIRTH)?),
+        ordinal: fields.u32(tag::ORDINAL)?,
+        name: fields.text(tag::NAME)?.to_owned(),
+        output: Bytes::copy_from_slice(fields.take(tag::DATA)?),
+    };
+    fields.end()?;
+    Ok(phase)
 }
 
 /// An answer that could not be recorded yet, with the lease that may still record it.

@@ -14,6 +14,8 @@ pub(crate) use claim::{Settled, claim};
 pub(crate) use fingerprint::{Asked, announces_more_than, ask, fingerprint, fingerprint_of};
 pub(crate) use parse::{Keyed, Parsed, parse};
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
+#[cfg(feature = "postgres")]
+pub(crate) use replay::answer_to_keep;
 pub(crate) use replay::replay;
 pub(crate) use run::{bypass, heartbeat, pass, run};
 pub(crate) use scope::{Identity, scope};

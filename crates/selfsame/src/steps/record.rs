@@ -13,7 +13,7 @@ use selfsame_core::{
 };
 use tokio::time::Instant;
 
-use super::replay::{answer_to_keep, replay};
+use super::replay::{answer_to_keep, of_the_moment, replay};
 use super::run::Ran;
 use crate::background::Backoff;
 use crate::body::{BoxError, ResponseBody};
@@ -25,6 +25,7 @@ use crate::expires;
 use crate::outcome::{Outcome, Served};
 use crate::policy::{Policy, ServerErrors, Work};
 use crate::reject::{self, Refusal};
+use crate::run::Run;
 use crate::telemetry;
 
 /// How often a release is tried before the key is left to its lease.
@@ -32,7 +33,7 @@ const RELEASE_TRIES: u32 = 3;
 
 /// Writes a run's end into the store, whatever the store makes of it.
 pub(crate) struct Recorder<'a> {
-    pub(crate) claim: &'a Claim<Started>,
+    pub(crate) run: &'a Run,
     pub(crate) engine: &'a Engine,
     pub(crate) policy: &'a Policy,
     pub(crate) dialect: &'a Dialect,
@@ -45,9 +46,14 @@ impl Recorder<'_> {
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
+        if let Some(finished) = self.run.finished() {
+            return self.committed(ran, finished);
+        }
         match ran {
+            // Whatever its own answer is, the work goes on elsewhere, or is done.
+            Ran::Answered(..) if self.run.is_lost() => Delivery::of(self.stored_truth().await),
             Ran::Answered(mut response, ran_for) => {
-                response.extensions_mut().insert(Served::by_attempt(self.claim.grant().attempt));
+                response.extensions_mut().insert(Served::by_attempt(self.claim().grant().attempt));
                 response.extensions_mut().insert(ran_for);
                 self.answered(response, deadline).await
             }
@@ -61,6 +67,25 @@ impl Recorder<'_> {
             }
             Ran::TimedOut => self.answer_lost().await,
         }
+    }
+
+    /// Gives the answer that the handler has committed with its own rows, whatever became of its
+    /// response since. What is not replayed comes from that response.
+    fn committed<R, E>(&self, ran: Ran<R, E>, finished: &Replay) -> Delivery<R, E> {
+        let Replay { answer, expires_at } = finished.clone();
+        let AnswerBody::Kept(body) = answer.body else {
+            unreachable!("an answer that is not kept is not committed by a handler")
+        };
+        let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
+        *response.status_mut() = answer.status;
+        *response.headers_mut() = answer.headers;
+        if let Ran::Answered(returned, ran_for) = ran {
+            of_the_moment(returned.headers(), response.headers_mut(), self.policy);
+            response.extensions_mut().insert(ran_for);
+        }
+        expires::say(expires_at, response.headers_mut(), self.policy);
+        response.extensions_mut().insert(Served::by_attempt(self.claim().grant().attempt));
+        Delivery::of(response)
     }
 
     async fn answered<R, E>(&self, mut response: Response<R>, deadline: Instant) -> Delivery<R, E>
@@ -169,14 +194,14 @@ impl Recorder<'_> {
 
     /// A store that fails now does not take the answer from the client: it lands later.
     pub(crate) async fn complete(&self, answer: &Answer) -> Recorded {
-        match self.claim.complete(answer).await {
+        match self.claim().complete(answer).await {
             Ok(Recorded::Lost) => {
                 self.count_fenced();
                 Recorded::Lost
             }
             Ok(recorded) => recorded,
             Err(error) => {
-                let Grant { lease, expires_at, .. } = *self.claim.grant();
+                let Grant { lease, expires_at, .. } = *self.claim().grant();
                 tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
                 Box::pin(self.engine.landing.take(lease, answer.clone())).await;
                 Recorded::Until(expires_at)
@@ -186,8 +211,8 @@ impl Recorder<'_> {
 
     pub(crate) async fn release(&self, release: Release) {
         let released = match release {
-            Release::NeverRan => self.insist(|| self.claim.never_ran()).await,
-            release => self.insist(|| self.claim.release(release)).await,
+            Release::NeverRan => self.insist(|| self.claim().never_ran()).await,
+            release => self.insist(|| self.claim().release(release)).await,
         };
         match released {
             Ok(Fenced::Applied) => {}
@@ -226,7 +251,7 @@ impl Recorder<'_> {
     }
 
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
-        match stored_answer(self.engine, self.claim).await {
+        match stored_answer(self.engine, self.claim()).await {
             Ok(found) => replay(found, self.policy, self.dialect),
             Err(refusal) => reject::answer(&refusal, self.dialect),
         }
@@ -237,8 +262,12 @@ impl Recorder<'_> {
         tracing::warn!(record = self.id().short(), "a stale write was fenced off");
     }
 
+    fn claim(&self) -> &Claim<Started> {
+        self.run.claim()
+    }
+
     fn id(&self) -> &RecordId {
-        &self.claim.grant().lease.id
+        &self.claim().grant().lease.id
     }
 }
 

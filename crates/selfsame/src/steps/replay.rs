@@ -66,6 +66,15 @@ pub(crate) fn answer_to_keep(
     Answer { status: parts.status, headers, body, trailers }
 }
 
+/// Adds to an answer what a fresh one has beside that which is kept.
+pub(super) fn of_the_moment(fresh: &HeaderMap, headers: &mut HeaderMap, policy: &Policy) {
+    for (name, value) in fresh {
+        if !is_kept(name, policy) && name != CONTENT_LENGTH {
+            headers.append(name, value.clone());
+        }
+    }
+}
+
 fn is_kept(name: &HeaderName, policy: &Policy) -> bool {
     // The length follows from the body; a stored one could only disagree with it.
     if name == CONTENT_LENGTH || is_hop_by_hop(name) || policy.replay_never.contains(name) {

@@ -4,7 +4,6 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -30,11 +29,11 @@ pub(crate) enum Ran<R, E> {
     TimedOut,
 }
 
-/// Runs the work under `claim`, which it can see as a [`Run`].
+/// Runs the work, which can see its own [`Run`].
 pub(crate) async fn run<S, B, R>(
     mut inner: S,
     mut request: Request<RequestBody<B>>,
-    claim: &Arc<Claim<Started>>,
+    run: &Run,
     deadline: Instant,
 ) -> Ran<R, S::Error>
 where
@@ -42,7 +41,7 @@ where
 {
     let _in_flight = InFlight::begin();
     let stopwatch = Stopwatch::start();
-    request.extensions_mut().insert(Run::new(claim.clone()));
+    request.extensions_mut().insert(run.clone());
     // The service is not used after a panic, so no one meets its broken state.
     let work = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
     match timeout_at(deadline, work).await {

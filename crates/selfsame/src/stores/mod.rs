@@ -10,6 +10,11 @@ mod metered;
 #[cfg(feature = "postgres")]
 mod postgres;
 
+#[cfg(feature = "postgres")]
+use std::any::Any;
+
+use selfsame_core::FullStore;
+
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
 pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
@@ -17,3 +22,17 @@ pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
 #[cfg(feature = "postgres")]
 pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
+#[cfg(feature = "postgres")]
+pub(crate) use postgres::{Journal, Known, Note, Standing};
+
+/// Only PostgreSQL has one.
+#[cfg(not(feature = "postgres"))]
+pub(crate) type Journal = std::convert::Infallible;
+
+/// The journal of this store, if it has one.
+pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
+    #[cfg(feature = "postgres")]
+    return (store as &dyn Any).downcast_ref().map(PostgresStore::journal);
+    #[cfg(not(feature = "postgres"))]
+    None
+}

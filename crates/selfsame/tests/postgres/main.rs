@@ -5,6 +5,7 @@ mod crashes;
 mod damage;
 mod gate;
 mod opening;
+mod phases;
 mod pooler;
 mod rivals;
 mod rows;

@@ -43,6 +43,7 @@ pub(crate) fn grants(schema: &str) -> String {
         "grant usage on schema {schema} to {USER};
          grant select on {schema}.migrations to {USER};
          grant select, insert, update, delete on {schema}.keys, {schema}.checkpoints to {USER};
+         grant select, insert, delete on {schema}.journal to {USER};
          grant select, insert on {schema}.answers to {USER};
          grant select, insert, update on {schema}.facts to {USER};
          grant usage on sequence {schema}.answer_rows to {USER};
@@ -63,9 +64,14 @@ pub(crate) fn options(schema: &str) -> PostgresOptions {
 
 /// A session of the owner.
 pub(crate) async fn owner() -> Client {
-    let (client, connection) = tokio_postgres::connect(&SERVER.socket_url(OWNER, DATABASE), NoTls)
+    session_of(OWNER).await
+}
+
+/// A session of this role.
+pub(crate) async fn session_of(role: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(&SERVER.socket_url(role, DATABASE), NoTls)
         .await
-        .expect("the owner may connect");
+        .expect("the role may connect");
     #[expect(clippy::disallowed_methods, reason = "a connection is driven by a task of its own")]
     tokio::spawn(connection);
     client
@@ -139,6 +145,7 @@ fn emptied(schema: &str) -> String {
          delete from {schema}.keys;
          delete from {schema}.answers;
          delete from {schema}.checkpoints;
+         delete from {schema}.journal;
          delete from {schema}.facts;
          update {schema}.shift set ms = 0"
     )

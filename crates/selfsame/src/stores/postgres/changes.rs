@@ -61,7 +61,10 @@ pub(super) async fn change<T>(
 }
 
 /// The row of `id`, without its answer, and the time.
-async fn read(session: &Session, id: &RecordId) -> Result<(Option<Row>, Timestamp), StoreError> {
+pub(super) async fn read(
+    session: &Session,
+    id: &RecordId,
+) -> Result<(Option<Row>, Timestamp), StoreError> {
     let found = session.query(Access::Read, READ, &[&&id.as_bytes()[..]]).await;
     let found = found?;
     let row = found.first().expect("there is always a time");

@@ -10,7 +10,7 @@ mine as materialized (
   cross join lateral (
     select * from selfsame.keys x
     where x.id = g.id and x.attempt_id = g.attempt_id and x.fence = g.fence and x.state in (1, 4)
-    limit 1 for update skip locked
+    limit 1 for no key update skip locked
   ) k
 ),
 kept as (

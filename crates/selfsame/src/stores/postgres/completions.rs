@@ -17,7 +17,8 @@ const COMPLETE_MANY: &str = concat!(
     include_str!("complete.sql")
 );
 
-const COMPLETE_ONE: &str = concat!(
+/// Also made in the transaction of a service, see `journal`.
+pub(super) const COMPLETE_ONE: &str = concat!(
     "with given as (select * from (values ($1::bytea, $2::bytea, $3::bigint, $4::bytea)) \
      as g(id, attempt_id, fence, body))",
     include_str!("complete.sql")

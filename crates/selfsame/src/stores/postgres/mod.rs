@@ -3,7 +3,7 @@
 //! | connection | carries |
 //! |---|---|
 //! | two for claims, two for completions | calls of many callers together, sharded by record |
-//! | aside | renewals, checkpoints, releases, single reads; each by itself, none waits for a lock |
+//! | aside | renewals, checkpoints, releases, single reads, the journal; none waits for a lock |
 //! | look | scans: finding, counting, sweeping |
 //! | bell | wake-ups for those who wait; it listens |
 //!
@@ -18,6 +18,7 @@ mod claims;
 mod completions;
 mod facts;
 mod inspect;
+mod journal;
 mod lane;
 mod link;
 mod look;
@@ -41,6 +42,7 @@ use parking_lot::Mutex;
 use selfsame_core::{Ask, RecordId};
 use tokio_postgres::config::Host;
 
+pub(crate) use journal::{Journal, Known, Note, Standing};
 pub use migrate::Migrated;
 pub use options::{Migrations, PostgresOptions};
 pub use trouble::PostgresOpenError;
@@ -74,7 +76,7 @@ const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 pub struct PostgresStore {
     claims: [Lane<Ask>; SHARDS],
     completions: [Lane<Completion>; SHARDS],
-    aside: Link,
+    aside: Arc<Link>,
     look: Link,
     bell: Arc<PostgresBell>,
     target: Target,
@@ -111,7 +113,7 @@ impl PostgresStore {
         Ok(Self {
             claims: std::array::from_fn(|_| Lane::start(&target)),
             completions: std::array::from_fn(|_| Lane::start(&target)),
-            aside: Link::new(target.clone()),
+            aside: Arc::new(Link::new(target.clone())),
             look: Link::over(target.patient(), session),
             bell: Arc::new(bell),
             target,

@@ -17,5 +17,9 @@ mine as materialized (
 gone as (
   delete from selfsame.checkpoints
   where id = any (array(select id from mine where has_checkpoint))
+),
+forgotten as (
+  delete from selfsame.journal
+  where id = any (array(select id from mine where has_checkpoint))
 )
 delete from selfsame.keys k using mine m where k.ctid = m.place returning k.id

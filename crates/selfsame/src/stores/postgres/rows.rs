@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use bytes::Bytes;
 use selfsame_core::{
     Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Record, RecordId, State,
     StoreError, TenantTag, Timestamp, wire,
@@ -93,6 +94,15 @@ pub(super) fn still(record: &Record) -> u64 {
     };
     let head = u64::from(wire::head_checksum(&still));
     (head ^ u64::from(record.checkpoint.is_some())).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// What a statement adds to the checksum of the record's row when it gives it its first recovery
+/// point.
+pub(super) fn first_point(record: &Record) -> i64 {
+    let without = Record { checkpoint: None, ..record.clone() };
+    let point = Checkpoint { recovery_point: String::new(), data: Bytes::new() };
+    let with = Record { checkpoint: Some(point), ..without.clone() };
+    (still(&without) ^ still(&with)).cast_signed()
 }
 
 /// The checksum of the others, as the function `moving` has it.

@@ -1,6 +1,7 @@
 //! The traits of a store, each call handed to the connection that carries it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame_core::{
@@ -40,25 +41,29 @@ impl PostgresStore {
         change(&self.aside, &lease.id, self.target.time_out, decide).await
     }
 
-    /// What a completion came to that recorded nothing now: done before, lost, or, if nothing is
-    /// said, worth trying again.
-    async fn completed(&self, lease: &Lease) -> Result<Option<Recorded>, StoreError> {
-        let decide = |row: Option<Row>, now| {
-            let Some(Row { mut record, .. }) = row else {
-                return Change::Nothing(Some(Recorded::Lost));
-            };
-            let was_complete = matches!(record.state, State::Completed { .. });
-            Change::Nothing(match record.complete(lease, stand_in(), now) {
-                Recorded::Until(_) if !was_complete => None,
-                recorded => Some(recorded),
-            })
-        };
-        change(&self.aside, &lease.id, self.target.time_out, decide).await
-    }
-
     async fn aside(&self) -> Result<Arc<Session>, StoreError> {
         session(&self.aside).await
     }
+}
+
+/// What a completion came to that recorded nothing now: done before, lost, or, if nothing is said,
+/// worth trying again.
+pub(super) async fn completed(
+    link: &Link,
+    lease: &Lease,
+    time_out: Duration,
+) -> Result<Option<Recorded>, StoreError> {
+    let decide = |row: Option<Row>, now| {
+        let Some(Row { mut record, .. }) = row else {
+            return Change::Nothing(Some(Recorded::Lost));
+        };
+        let was_complete = matches!(record.state, State::Completed { .. });
+        Change::Nothing(match record.complete(lease, stand_in(), now) {
+            Recorded::Until(_) if !was_complete => None,
+            recorded => Some(recorded),
+        })
+    };
+    change(link, &lease.id, time_out, decide).await
 }
 
 pub(super) async fn session(link: &Link) -> Result<Arc<Session>, StoreError> {
@@ -96,7 +101,7 @@ impl Store for PostgresStore {
             if let Some(at) = self.completions[shard(&lease.id)].ask(completion).await? {
                 return Ok(Recorded::Until(at));
             }
-            if let Some(recorded) = self.completed(lease).await? {
+            if let Some(recorded) = completed(&self.aside, lease, self.target.time_out).await? {
                 return Ok(recorded);
             }
             if Instant::now() + PAUSE > until {

@@ -1,4 +1,5 @@
--- Puts rows in the place of rows that are still as they were seen. No lock is waited for.
+-- Puts rows in the place of rows that are still as they were seen. No lock is waited for, and whoever
+-- has a row that refers to one of these does not lock it: that is what "no key" is for.
 with given as (
   select * from unnest(
     $1::bytea[], $2::bytea[], $3::integer[], $4::bytea[], $5::smallint[], $6::bigint[],
@@ -19,7 +20,7 @@ mine as materialized (
   cross join lateral (
     select 1 from selfsame.keys x
     where x.id = g.id and x.attempt_id = g.seen_attempt_id and x.version = g.seen_version
-    limit 1 for update skip locked
+    limit 1 for no key update skip locked
   ) k
 ),
 kept as (
@@ -33,6 +34,10 @@ saved as (
 ),
 gone as (
   delete from selfsame.checkpoints
+  where id = any (array(select id from mine where recovery_point is null))
+),
+forgotten as (
+  delete from selfsame.journal
   where id = any (array(select id from mine where recovery_point is null))
 )
 -- The rows are there and ours: each is found by the unique index, whatever a plan would think of
