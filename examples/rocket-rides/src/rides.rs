@@ -130,9 +130,9 @@ pub async fn serve(settings: Settings) -> anyhow::Result<()> {
 
     let app = App { rides, processor: Processor::at(&settings.processor) };
     let lease = Duration::from_millis(settings.lease_ms);
-    let once = idempotency.layer(Policy::new().key(KeyMode::Required).lease(lease));
+    let policy = Policy::new().route("POST /rides").key(KeyMode::Required).lease(lease);
     let router = Router::new()
-        .route("/rides", post(create_ride).layer(once))
+        .route("/rides", post(create_ride).layer(idempotency.layer(policy)))
         .route("/metrics", get(async move || metrics.render()))
         .with_state(app);
     let listener = TcpListener::bind(&settings.listen).await?;

@@ -65,13 +65,13 @@ impl fmt::Display for Report {
 
 /// Orders rides until there are enough, or `is_over`. Each that was begun is seen to its end.
 pub async fn simulate(settings: &Settings, is_over: impl Fn() -> bool) -> Report {
-    let each = settings.rides.div_ceil(settings.riders);
+    let (each, more) = (settings.rides / settings.riders, settings.rides % settings.riders);
     let riders = (0..settings.riders).map(|number| {
         let is_over = &is_over;
         async move {
             let seed = settings.seed.wrapping_mul(1_000).wrapping_add(number as u64);
             let mut rider = Rider::new(&settings.service, seed);
-            for ride in 0..each {
+            for ride in 0..each + usize::from(number < more) {
                 if is_over() {
                     break;
                 }

@@ -50,9 +50,12 @@ impl Recorder<'_> {
             return self.committed(ran, finished);
         }
         match ran {
-            // Whatever its own answer is, the work goes on elsewhere, or is done.
-            Ran::Answered(..) if self.run.is_lost() => Delivery::of(self.stored_truth().await),
             Ran::Answered(mut response, ran_for) => {
+                if self.run.is_lost()
+                    && let Some(told) = self.told_by_the_other_run().await
+                {
+                    return Delivery::of(told);
+                }
                 response.extensions_mut().insert(Served::by_attempt(self.claim().grant().attempt));
                 response.extensions_mut().insert(ran_for);
                 self.answered(response, deadline).await
@@ -248,6 +251,16 @@ impl Recorder<'_> {
             Err(_) => true,
         };
         Delivery::of(reject::answer(&Refusal::AnswerLost { held }, self.dialect))
+    }
+
+    /// What is known of the run that has taken over, unless it failed: then this one's own answer
+    /// is as good.
+    async fn told_by_the_other_run<R>(&self) -> Option<Response<ResponseBody<R>>> {
+        match stored_answer(self.engine, self.claim()).await {
+            Ok(found) => Some(replay(found, self.policy, self.dialect)),
+            Err(Refusal::Busy) => Some(reject::answer(&Refusal::Busy, self.dialect)),
+            Err(_) => None,
+        }
     }
 
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {

@@ -21,18 +21,21 @@ pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
 #[cfg(feature = "postgres")]
-pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
-#[cfg(feature = "postgres")]
 pub(crate) use postgres::{Journal, Known, Note, Standing};
+#[cfg(feature = "postgres")]
+pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
 
 /// Only PostgreSQL has one.
 #[cfg(not(feature = "postgres"))]
 pub(crate) type Journal = std::convert::Infallible;
 
 /// The journal of this store, if it has one.
+#[cfg(feature = "postgres")]
 pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
-    #[cfg(feature = "postgres")]
-    return (store as &dyn Any).downcast_ref().map(PostgresStore::journal);
-    #[cfg(not(feature = "postgres"))]
+    (store as &dyn Any).downcast_ref().map(PostgresStore::journal)
+}
+
+#[cfg(not(feature = "postgres"))]
+pub(crate) fn journal_of(_: &dyn FullStore) -> Option<Journal> {
     None
 }

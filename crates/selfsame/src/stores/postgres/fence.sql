@@ -5,5 +5,6 @@ from selfsame.keys k,
      set_config('synchronous_commit',
                 case current_setting('synchronous_commit') when 'off' then 'on'
                      else current_setting('synchronous_commit') end, true)
-where k.id = $1 and k.attempt_id = $2 and k.fence = $3 and k.state in (1, 4)
+where k.id = $1::bytea and k.attempt_id = $2::bytea and k.fence = $3::bigint
+  and k.state in (1, 4)
 for no key update of k

@@ -30,13 +30,14 @@ const NOTE: &str = include_str!("journal.sql");
 const FENCE: &str = include_str!("fence.sql");
 
 const READ: &str = "select body, name, ordinal from selfsame.journal \
-     where id = $1 and birth = $2 order by ordinal limit $3";
+     where id = $1::bytea and birth = $2::bytea order by ordinal limit $3::bigint";
 
 const IS_NOTED: &str = "select 1 from selfsame.journal \
-     where id = $1 and birth = $2 and ordinal = $3::bigint and body = $4";
+     where id = $1::bytea and birth = $2::bytea and ordinal = $3::bigint and body = $4::bytea";
 
 /// Finds the row only if no transaction is open that has it locked.
-const IS_FREE: &str = "select 1 from selfsame.keys where id = $1 for no key update skip locked";
+const IS_FREE: &str =
+    "select 1 from selfsame.keys where id = $1::bytea for no key update skip locked";
 
 /// The journal of a PostgreSQL store. Cheap to clone.
 #[derive(Clone)]
@@ -151,8 +152,8 @@ impl Journal {
         transaction: &mut T,
         note: &Note,
     ) -> Result<Fenced, BoxError> {
-        self.write_in(transaction, &note.lease, NOTE, &note.params()).await.map(|noted| match noted
-        {
+        let noted = self.write_in(transaction, &note.lease, NOTE, &note.params()).await?;
+        Ok(match noted {
             Some(_) => Fenced::Applied,
             None => Fenced::Lost,
         })

@@ -2,7 +2,7 @@
 -- still stands. No lock is waited for.
 with mine as materialized (
   select * from selfsame.keys
-  where id = $1 and attempt_id = $2 and fence = $3 and state in (1, 4)
+  where id = $1::bytea and attempt_id = $2::bytea and fence = $3::bigint and state in (1, 4)
   for no key update skip locked
 ),
 noted as (
@@ -20,5 +20,5 @@ set recovery_point = $6::text, version = m.version + 1,
                 # selfsame.moving(m.state, m.state_at, m.created_at, m.expires_at, m.version + 1, null, null)
                 # case when m.recovery_point is null then $9::bigint else 0 end
 from mine m
-where k.id = $1
+where k.id = $1::bytea
 returning 1::bigint

@@ -113,16 +113,19 @@ async fn what_happens_to_a_response_after_its_commit_changes_nothing() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_worker_that_lost_its_claim_tells_what_the_other_answered() {
-    let rides = Rides::open().await;
+/// What the client of a worker hears that lost its claim, and that of the one which took over and
+/// ends like `other`.
+async fn stale_and_fresh(rides: &Rides, other: StatusCode) -> (Response<Bytes>, Response<Bytes>) {
     let (inside, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (table, at, on) = (rides.table(), inside.clone(), go_on.clone());
     let handler: Handler = Arc::new(move |run| {
         let (table, inside, go_on) = (table.clone(), at.clone(), on.clone());
         Box::pin(async move {
-            if run.attempt() > 1 {
+            if run.attempt() > 1 && other == StatusCode::CREATED {
                 return book_and_answer(run, &table, "fresh").await.expect("committed");
+            }
+            if run.attempt() > 1 {
+                return Response::builder().status(other).body(Full::from("fresh")).expect("valid");
             }
             inside.notify_one();
             go_on.notified().await;
@@ -139,10 +142,31 @@ async fn a_worker_that_lost_its_claim_tells_what_the_other_answered() {
         go_on.notify_one();
         fresh
     };
-    let (stale, fresh) = tokio::join!(stale, fresh);
+    tokio::join!(stale, fresh)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lost_its_claim_tells_what_the_other_answered() {
+    let rides = Rides::open().await;
+    let (stale, fresh) = stale_and_fresh(&rides, StatusCode::CREATED).await;
     assert_eq!(&fresh.body()[..], b"fresh");
     assert_replays(&stale, &fresh);
     assert_eq!(rides.notes().await, ["fresh"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_lost_its_claim_to_one_that_failed_tells_its_own_failure() {
+    let rides = Rides::open().await;
+    let (stale, fresh) = stale_and_fresh(&rides, StatusCode::SERVICE_UNAVAILABLE).await;
+    assert_eq!(
+        (fresh.status(), &fresh.body()[..]),
+        (StatusCode::SERVICE_UNAVAILABLE, &b"fresh"[..])
+    );
+    assert_eq!(
+        (stale.status(), &stale.body()[..]),
+        (StatusCode::INTERNAL_SERVER_ERROR, &b"stale"[..])
+    );
+    assert!(rides.notes().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]
