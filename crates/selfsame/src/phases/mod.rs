@@ -138,7 +138,13 @@ impl Run {
             return Err(PhaseError::Begun);
         }
         let grant = self.claim().grant();
-        match journal.open(&grant.lease, &grant.birth).await? {
+        let known = journal.open(&grant.lease, &grant.birth).await.inspect_err(|error| {
+            self.state.has_phases.store(false, Ordering::Relaxed);
+            if error.is_damaged() {
+                telemetry::damaged_record();
+            }
+        });
+        match known? {
             Some(known) => {
                 let ledger = Arc::new(Ledger { run: self, journal, known });
                 Ok(Phases { ledger, finished: Vec::new() })
