@@ -13,6 +13,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::harness::Gateway;
 use crate::payments::{Answer, Caller, Charge, Payments, Receipt, code, keyed, replayed, text};
+use crate::unreachable::nobody;
 
 /// A service behind a gateway, and a client in front of it.
 struct Staged {
@@ -201,9 +202,8 @@ async fn a_server_that_dies_in_the_middle_leaves_an_unknown_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_needs_a_key_is_told_so() {
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr();
     let settings = "[[route]]\nmatch = \"POST /payments.Payments/{method}\"\nkey = \"required\"\n";
-    let gateway = Gateway::before(nobody.expect("bound")).over_http2().with(settings).start();
+    let gateway = Gateway::before(nobody()).over_http2().with(settings).start();
     let caller = Caller::connect(gateway.address).await;
     assert_eq!(code(caller.charge("", 10).await), Code::InvalidArgument);
     assert_eq!(code(caller.charge("a b", 10).await), Code::InvalidArgument);

@@ -2,7 +2,7 @@
 //! leave behind, or answer by half.
 
 use std::io::Write;
-use std::net::{Shutdown, SocketAddr, TcpListener};
+use std::net::{Shutdown, SocketAddr};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::harness::{Gateway, Http2, RawUpstream, goaway, headers, read, reset};
+use crate::unreachable::nobody;
 
 /// `:status 200`, and nothing else.
 const OK: [u8; 1] = [0x88];
@@ -196,8 +197,7 @@ fn a_connection_that_goes_away_between_two_requests_is_replaced() {
 
 #[test]
 fn nobody_there_leaves_the_key_free() {
-    let address = TcpListener::bind("127.0.0.1:0").expect("a free port").local_addr();
-    let gateway = Gateway::before(address.expect("bound")).over_http2().start();
+    let gateway = Gateway::before(nobody()).over_http2().start();
     let request = gateway.post("/charges").key("k").json("{}");
     for _ in 0..2 {
         request.send().refused("upstream-unreachable");

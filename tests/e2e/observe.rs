@@ -6,6 +6,7 @@ use std::net::{TcpListener, TcpStream};
 use crate::harness::{
     Answer, Gate, Gateway, Ledger, PATIENCE, SmallDisk, Then, eventually, read_up_to, reply,
 };
+use crate::unreachable::nobody;
 
 const OBSERVE: &str = "[idempotency]\nmode = \"observe\"\n";
 
@@ -125,10 +126,7 @@ fn lost_answers_and_an_upstream_that_is_away_are_told_as_without_a_key() {
     let shown = gateway.keys(&["show"]);
     assert_eq!(String::from_utf8_lossy(&shown.stdout), "no key is held\n");
 
-    let nobody = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let gateway = Gateway::before(nobody.local_addr().expect("bound")).with(OBSERVE);
-    drop(nobody);
-    let gateway = gateway.start();
+    let gateway = Gateway::before(nobody()).with(OBSERVE).start();
     gateway.post("/charges").key("away").send().refused("upstream-unreachable");
     await_observed(&gateway, "unreachable", 1);
     // A body that nobody read says nothing about the request.

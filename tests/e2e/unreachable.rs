@@ -4,9 +4,10 @@ use std::net::{SocketAddr, TcpListener};
 
 use crate::harness::{Gateway, Ledger};
 
-/// An address where nobody listens.
+/// An address where nobody listens. A free port of 127.0.0.1 may be the next that is given away,
+/// and then to the gateway that is to find nobody there.
 pub(crate) fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let listener = TcpListener::bind("127.0.0.2:0").expect("a free port");
     listener.local_addr().expect("bound")
 }
 
