@@ -27,7 +27,8 @@ pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, Pos
 
 /// Only PostgreSQL has one.
 #[cfg(not(feature = "postgres"))]
-pub(crate) type Journal = std::convert::Infallible;
+#[derive(Clone)]
+pub(crate) enum Journal {}
 
 /// The journal of this store, if it has one.
 #[cfg(feature = "postgres")]
