@@ -77,6 +77,9 @@ pub(super) async fn measure(server: &Server) -> Result<Expiry> {
     let (swept, meanwhile) = beside(&store, &keys, sweep(&*store)).await?;
     let took = begun.elapsed();
     let database_ms: f64 = server.sql(DATABASE, SWEPT_MS).parse().context("it is counted")?;
+    if database_ms == 0.0 {
+        bail!("the database counted none of the sweep's statements");
+    }
     server.sql(DATABASE, "alter system reset pg_stat_statements.track");
     server.sql(DATABASE, "select pg_reload_conf()");
     // What was only claimed is held now.
