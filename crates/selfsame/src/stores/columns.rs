@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-use selfsame_core::{Answer, AnswerBody, Birth, Record, RecordId, StoreError, StoreErrorKind};
+use selfsame_core::{
+    Answer, AnswerBody, Birth, Count, Record, RecordId, StoreError, StoreErrorKind,
+};
 
 /// What [`wire::state_code`](selfsame_core::wire::state_code) says of a completed record.
 pub(super) const COMPLETED: u8 = 2;
@@ -20,6 +22,19 @@ pub(super) fn stand_in() -> Answer {
 /// The record's birth, where its row must hold it: most records are born by their only claim.
 pub(super) fn later_birth(record: &Record) -> Option<&Birth> {
     Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
+}
+
+/// So many records have the state that `wire::state_code` numbers so.
+pub(super) fn count_state(count: &mut Count, state: i64, records: u64) {
+    match state {
+        1 => count.claimed = records,
+        2 => count.completed = records,
+        3 => count.failed = records,
+        4 => count.held = records,
+        5 => count.tombstone = records,
+        // A damaged state counts nowhere; whoever asks for its record hears of it.
+        _ => {}
+    }
 }
 
 /// Raises the alarm over a record that cannot be trusted.

@@ -9,7 +9,7 @@ use super::Leases;
 use super::facts::{Boot, fact};
 use super::rows::{self, Row, select_keys, time};
 use super::trouble::Trouble;
-use crate::stores::columns::id_range;
+use crate::stores::columns::{count_state, id_range};
 
 /// A read connection and what belongs to it.
 pub(super) struct Snapshot {
@@ -100,16 +100,8 @@ impl Snapshot {
             statement.query(params![time(self.now), self.boot.number.cast_signed(), keep])?;
         let mut count = Count::default();
         while let Some(row) = rows.next()? {
-            let number = row.get::<_, i64>(1)?.cast_unsigned();
-            match row.get::<_, i64>(0)? {
-                1 => count.claimed = number,
-                2 => count.completed = number,
-                3 => count.failed = number,
-                4 => count.held = number,
-                5 => count.tombstone = number,
-                // A damaged state counts nowhere; whoever asks for its record hears of it.
-                _ => {}
-            }
+            let records = row.get::<_, i64>(1)?.cast_unsigned();
+            count_state(&mut count, row.get(0)?, records);
         }
         Ok(count)
     }

@@ -6,7 +6,7 @@ use tokio_postgres::types::ToSql;
 use super::rows::{self, its_answer, its_checkpoint, key_columns};
 use super::session::Session;
 use super::trouble::Access;
-use crate::stores::columns::id_range;
+use crate::stores::columns::{count_state, id_range};
 
 /// How many rows are read at a time, because each may come with its answer.
 const PAGE: usize = 64;
@@ -79,16 +79,8 @@ pub(super) async fn find(
 pub(super) async fn count(session: &Session) -> Result<Count, StoreError> {
     let mut count = Count::default();
     for row in read(session, include_str!("count.sql"), &[]).await? {
-        let number = row.get::<_, i64>(1).cast_unsigned();
-        match row.get::<_, i16>(0) {
-            1 => count.claimed = number,
-            2 => count.completed = number,
-            3 => count.failed = number,
-            4 => count.held = number,
-            5 => count.tombstone = number,
-            // A damaged state counts nowhere; whoever asks for its record hears of it.
-            _ => {}
-        }
+        let records = row.get::<_, i64>(1).cast_unsigned();
+        count_state(&mut count, row.get::<_, i16>(0).into(), records);
     }
     Ok(count)
 }
