@@ -9,19 +9,7 @@ use selfsame_core::conformance::samples::{MARGIN, RETENTION};
 use selfsame_core::{Find, Inspect, Release, Store, Sweep};
 use tokio::sync::oneshot;
 
-use super::{Rides, book, db, failure, stopped};
-
-/// A ride that was booked and not finished.
-async fn interrupted() -> Rides {
-    let rides = Rides::open().await;
-    let table = rides.table();
-    let first = rides.attempt::<(), _>("k", |mut run| async move {
-        book(&mut run, "ride_created", &table, "first").await?;
-        stopped()
-    });
-    failure(first.await);
-    rides
-}
+use super::{Rides, book, db, failure, interrupted, stopped};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_key_that_is_new_again_has_no_journal() {

@@ -199,6 +199,18 @@ async fn a_phase_that_failed_can_be_tried_again() {
     assert_eq!(attempt.await.expect("it worked").note, "again");
 }
 
+/// A ride that was booked and not finished.
+async fn interrupted() -> Rides {
+    let rides = Rides::open().await;
+    let table = rides.table();
+    let first = rides.attempt::<(), _>("k", |mut run| async move {
+        book(&mut run, "ride_created", &table, "first").await?;
+        stopped()
+    });
+    failure(first.await);
+    rides
+}
+
 /// What an attempt comes to that finds "ride_created" in the journal.
 async fn resumed<T, F>(
     work: impl FnOnce(Phases, String) -> F + Send + 'static,
@@ -207,13 +219,7 @@ where
     T: Serialize + DeserializeOwned + Send + std::fmt::Debug + 'static,
     F: Future<Output = Result<T, PhaseError>> + Send + 'static,
 {
-    let rides = Rides::open().await;
-    let table = rides.table();
-    let first = rides.attempt::<(), _>("k", |mut run| async move {
-        book(&mut run, "ride_created", &table, "first").await?;
-        stopped()
-    });
-    failure(first.await);
+    let rides = interrupted().await;
     let table = rides.table();
     let second = rides.attempt("k", |run| work(run, table)).await;
     (rides, second)
