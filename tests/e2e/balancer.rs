@@ -28,13 +28,8 @@ impl Held {
     fn start() -> Self {
         let server = Server::start();
         let url = database(&server);
-        let ledger = Ledger::start();
-        let gate = Gate::shut();
-        let at_gate = gate.clone();
-        ledger.behave(move |effect, client| {
-            at_gate.pass();
-            reply(client, 201, &[], &format!(r#"{{"charge":"ch_{}"}}"#, effect.number))
-        });
+        let (ledger, gate) =
+            Ledger::gated(|effect| format!(r#"{{"charge":"ch_{}"}}"#, effect.number));
         let first = gateway(&ledger, &url).with(SETTINGS).start();
         let second = gateway(&ledger, &url).with(SETTINGS).start();
         Self { server, ledger, gate, first, second }

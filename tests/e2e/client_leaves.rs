@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 
-use crate::harness::{Gate, Gateway, Ledger, eventually, reply};
+use crate::harness::{Gateway, Ledger, eventually, reply};
 
 #[test]
 fn a_client_cut_in_the_middle_of_its_body_ran_nothing() {
@@ -53,13 +53,7 @@ fn work_goes_on_when_its_client_hangs_up_right_behind_its_body() {
 
 #[test]
 fn work_goes_on_when_its_client_hangs_up_and_the_retry_replays() {
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "done after all")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "done after all".to_owned());
     let gateway = Gateway::in_front_of(&ledger).start();
     let request = gateway.post("/charges").key("gone").json(r#"{"amount":10}"#);
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Answer, Gate, Gateway, Ledger, Request, Setup, Then, eventually, reply};
+use crate::harness::{Answer, Gate, Gateway, Ledger, Request, Setup, Then, eventually};
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -19,13 +19,8 @@ struct Interrupted {
 impl Interrupted {
     /// Every request in `targets` runs, under a key of the same name, when the gateway dies.
     fn at(targets: &[&str], settings: &str) -> Self {
-        let ledger = Ledger::start();
-        let gate = Gate::shut();
-        let at_gate = gate.clone();
-        ledger.behave(move |effect, client| {
-            at_gate.pass();
-            reply(client, 201, &[], &format!(r#"{{"charge":"ch_{}"}}"#, effect.number))
-        });
+        let (ledger, gate) =
+            Ledger::gated(|effect| format!(r#"{{"charge":"ch_{}"}}"#, effect.number));
         let gateway = Gateway::in_front_of(&ledger).with(settings).start();
         let waiting: Vec<_> = targets.iter().map(|at| charge(&gateway, at).begin()).collect();
         for target in targets {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use selfsame_test_postgres::Server;
 
-use crate::harness::{Answer, Gate, Gateway, Ledger, eventually, reply};
+use crate::harness::{Answer, Gateway, Ledger, eventually};
 use crate::postgres::{database, gateway};
 
 const STORE_DOWN: &str = "store-unavailable";
@@ -56,13 +56,7 @@ struct Unrecorded {
 fn unrecorded() -> Unrecorded {
     let mut server = Server::start();
     let url = database(&server);
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "the one charge")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "the one charge".to_owned());
     let first = gateway(&ledger, &url).start();
     let request = first.post("/charges").key("k").json("{}");
     let asked = request.clone();

@@ -11,7 +11,7 @@ use h2::Reason;
 use http::{HeaderMap, HeaderName, HeaderValue, Request};
 
 use crate::harness::{
-    Answer, CONTINUATION, Frame, GOAWAY, Gate, Gateway, Http2, Ledger, PATIENCE, PREFACE, Then,
+    Answer, CONTINUATION, Frame, GOAWAY, Gateway, Http2, Ledger, PATIENCE, PREFACE, Then,
     eventually, headers, read, read_up_to, reply, reset,
 };
 
@@ -71,13 +71,7 @@ async fn an_upstream_of_http1_sees_a_request_of_http1() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_rivals_on_one_connection_have_one_effect() {
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "once")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "once".to_owned());
     let gateway = Gateway::in_front_of(&ledger).start();
     let client = Http2::connect(gateway.address).await;
     let rivals = join_all((0..64).map(|_| client.send(post("/charges", "k", "{}"))));
@@ -105,13 +99,7 @@ async fn many_rivals_on_one_connection_have_one_effect() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reset_stream_does_not_cancel_the_work() {
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "done after all")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "done after all".to_owned());
     let gateway = Gateway::in_front_of(&ledger).start();
     let client = Http2::connect(gateway.address).await;
 
@@ -226,13 +214,7 @@ async fn trailers_pass_both_ways_and_are_given_again() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn at_shutdown_running_work_ends_and_idle_connections_close() {
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "just in time")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "just in time".to_owned());
     let gateway = Gateway::in_front_of(&ledger).start();
     let (busy, idle) =
         (Http2::connect(gateway.address).await, Http2::connect(gateway.address).await);

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, reply};
+use crate::harness::{Answer, Gateway, Ledger, Then, eventually, reply};
 
 /// What is said of a key whose answer was lost and which waits for a person.
 #[track_caller]
@@ -140,13 +140,7 @@ fn connections_that_close_behind_every_answer_never_double_an_effect() {
 
 #[test]
 fn work_over_run_timeout_has_an_unknown_outcome() {
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "too late")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "too late".to_owned());
     let settings = "[idempotency]\nresponse_timeout = \"1s\"\nrun_timeout = \"1s\"\n";
     let gateway = Gateway::in_front_of(&ledger).with(settings).start();
     let request = gateway.post("/charges").key("endless").json("{}");

@@ -60,19 +60,10 @@ fn rivals_on_three_gateways_run_once() {
                 .collect();
             rivals.into_iter().map(|rival| rival.join().expect("answered")).collect()
         });
-        let (ran, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| {
-            answer.status == 201 && answer.header("idempotent-replayed").is_none()
-        });
-        assert_eq!(ran.len(), 1, "{key}");
-        for other in others {
-            match other.status {
-                201 => other.replays(&ran[0]),
-                _ => drop(other.refused("in-progress")),
-            }
-        }
+        let ran = Answer::of_the_one_that_ran(answers);
         assert_eq!(ledger.effects(&key), 1);
         for gateway in &gateways {
-            gateway.post("/charges").key(&key).json(r#"{"amount":10}"#).send().replays(&ran[0]);
+            gateway.post("/charges").key(&key).json(r#"{"amount":10}"#).send().replays(&ran);
         }
     }
     for gateway in &gateways {
@@ -85,13 +76,7 @@ fn rivals_on_three_gateways_run_once() {
 fn a_request_that_waits_wakes_when_another_gateway_is_done() {
     let server = Server::start();
     let url = database(&server);
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "the one charge")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "the one charge".to_owned());
     let settings = "[idempotency]\non_conflict = \"wait\"\nwait_max = \"20s\"\n";
     let first = gateway(&ledger, &url).with(settings).start();
     let second = gateway(&ledger, &url).with(settings).start();

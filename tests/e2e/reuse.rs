@@ -1,6 +1,6 @@
 //! Row 6: one key for two different requests.
 
-use crate::harness::{Gate, Gateway, Ledger, Request, reply};
+use crate::harness::{Gateway, Ledger, Request, reply};
 
 /// The request that comes first, and others that must not pass for it.
 fn original_and_others(gateway: &Gateway, key: &str) -> (Request, Vec<(&'static str, Request)>) {
@@ -43,13 +43,7 @@ fn a_finished_key_is_not_lent_to_another_request() {
 
 #[test]
 fn a_key_in_flight_is_not_lent_to_another_request() {
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "the original")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "the original".to_owned());
     let gateway = Gateway::in_front_of(&ledger).start();
     let (original, others) = original_and_others(&gateway, "in-flight");
 

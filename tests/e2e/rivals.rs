@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use crate::harness::{Answer, Gate, Gateway, Ledger, PATIENCE, Request, reply};
+use crate::harness::{Answer, Gateway, Ledger, PATIENCE, Request, reply};
 
 /// Sends `count` copies at once; the answers come as they come.
 fn all_at_once(request: &Request, count: usize) -> mpsc::Receiver<Answer> {
@@ -25,13 +25,7 @@ fn all_at_once(request: &Request, count: usize) -> mpsc::Receiver<Answer> {
 #[test]
 fn one_of_two_hundred_runs_and_the_rest_are_told_to_come_back() {
     const RIVALS: usize = 200;
-    let ledger = Ledger::start();
-    let gate = Gate::shut();
-    let at_gate = gate.clone();
-    ledger.behave(move |_, client| {
-        at_gate.pass();
-        reply(client, 201, &[], "the one charge")
-    });
+    let (ledger, gate) = Ledger::gated(|_| "the one charge".to_owned());
     let gateway = Gateway::in_front_of(&ledger).start();
     let request = gateway.post("/charges").key("popular").json(r#"{"amount":10}"#);
 
@@ -63,16 +57,7 @@ fn fifty_rivals_agree_on_one_answer_whenever_they_come() {
         let answers: Vec<_> =
             (0..RIVALS).map(|_| answers.recv_timeout(PATIENCE).expect("an answer")).collect();
 
-        let (ran, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| {
-            answer.status == 201 && answer.header("idempotent-replayed").is_none()
-        });
-        assert_eq!(ran.len(), 1, "{key}");
-        for other in others {
-            match other.status {
-                201 => other.replays(&ran[0]),
-                _ => drop(other.refused("in-progress")),
-            }
-        }
+        Answer::of_the_one_that_ran(answers);
         assert_eq!(ledger.effects(&key), 1);
     }
 }

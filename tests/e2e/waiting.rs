@@ -12,13 +12,7 @@ const RESIDENT_KIB_MAX: u64 = 256 * 1024;
 
 /// An upstream that answers once the gate is open.
 fn gated_ledger() -> (Ledger, Gate) {
-    let (ledger, gate) = (Ledger::start(), Gate::shut());
-    let at_gate = gate.clone();
-    ledger.behave(move |effect, client| {
-        at_gate.pass();
-        reply(client, 201, &[], &format!("charge {}", effect.number))
-    });
-    (ledger, gate)
+    Ledger::gated(|effect| format!("charge {}", effect.number))
 }
 
 fn read(connection: TcpStream) -> Answer {

@@ -4,8 +4,8 @@ use std::io::{BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use super::eventually;
 use super::message::{self, Headers};
+use super::{Gate, eventually};
 
 /// One request that reached the upstream, which counts as work done.
 #[derive(Debug, Clone)]
@@ -59,6 +59,17 @@ impl Ledger {
             }
         });
         Self { address, shared }
+    }
+
+    /// An upstream that answers each request with 201 and what `body` says, once the gate is open.
+    pub(crate) fn gated(body: impl Fn(&Effect) -> String + Send + Sync + 'static) -> (Self, Gate) {
+        let (ledger, gate) = (Self::start(), Gate::shut());
+        let at_gate = gate.clone();
+        ledger.behave(move |effect, client| {
+            at_gate.pass();
+            reply(client, 201, &[], &body(effect))
+        });
+        (ledger, gate)
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -51,6 +51,24 @@ impl Answer {
         body
     }
 
+    /// Checks that of rivals for one key one ran, and that the others were given its answer or told to
+    /// come back. The answer of the one.
+    #[track_caller]
+    pub(crate) fn of_the_one_that_ran(rivals: Vec<Self>) -> Self {
+        let (mut ran, others): (Vec<_>, Vec<_>) = rivals.into_iter().partition(|answer| {
+            answer.status == 201 && answer.header("idempotent-replayed").is_none()
+        });
+        assert_eq!(ran.len(), 1, "{ran:?}");
+        let ran = ran.remove(0);
+        for other in others {
+            match other.status {
+                201 => other.replays(&ran),
+                _ => drop(other.refused("in-progress")),
+            }
+        }
+        ran
+    }
+
     /// Checks that this answer is `first`, given again.
     #[track_caller]
     pub(crate) fn replays(&self, first: &Self) {
