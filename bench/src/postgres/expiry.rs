@@ -62,6 +62,10 @@ impl Expiry {
 
 /// Lets a million records expire at once, and claims beside the sweep.
 pub(super) async fn measure(server: &Server) -> Result<Expiry> {
+    server.sql(DATABASE, "create extension if not exists pg_stat_statements");
+    // For sessions that begin from here on; the server's own setting goes before one of the system's.
+    let track = format!("alter database {DATABASE} set pg_stat_statements.track");
+    server.sql(DATABASE, &format!("{track} = 'top'"));
     let store = open(server).await?;
     server.sql(DATABASE, &settable_clock("selfsame", "public"));
     work::fill(&store, 0..RECORDS, work::ANSWER_BYTES).await?;
@@ -69,9 +73,6 @@ pub(super) async fn measure(server: &Server) -> Result<Expiry> {
     let keys = Arc::new(Keys::from(RECORDS));
     let (_, normal) = beside(&store, &keys, tokio::time::sleep(NORMAL)).await?;
     server.sql(DATABASE, &pass("selfsame", Duration::from_secs(50 * 60 * 60)));
-    server.sql(DATABASE, "create extension if not exists pg_stat_statements");
-    server.sql(DATABASE, "alter system set pg_stat_statements.track = 'top'");
-    server.sql(DATABASE, "select pg_reload_conf()");
     server.sql(DATABASE, "select pg_stat_statements_reset()");
     let begun = Stopwatch::start();
     let (swept, meanwhile) = beside(&store, &keys, sweep(&*store)).await?;
@@ -80,8 +81,7 @@ pub(super) async fn measure(server: &Server) -> Result<Expiry> {
     if database_ms == 0.0 {
         bail!("the database counted none of the sweep's statements");
     }
-    server.sql(DATABASE, "alter system reset pg_stat_statements.track");
-    server.sql(DATABASE, "select pg_reload_conf()");
+    server.sql(DATABASE, &format!("{track} = 'none'"));
     // What was only claimed is held now.
     let swept = swept?;
     if swept != RECORDS {
