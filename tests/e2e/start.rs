@@ -69,7 +69,7 @@ fn a_store_that_cannot_be_written_is_named() {
 #[test]
 fn a_file_that_is_no_store_is_left_alone() {
     let folder = folder();
-    let foreign = folder.path().join("records.db");
+    let foreign = folder.path().join("records-00000001.log");
     std::fs::write(&foreign, "my poems, which nobody shall lose").expect("written");
     let store = format!("file:{}", folder.path().display());
     let refused = serve_on(folder.path(), &["--store", &store]);

@@ -1,13 +1,11 @@
-//! Row 16: a gateway is stopped for longer than its lease, and goes on.
-//!
-//! The rival that takes over must be a second process, and the folder's lock would refuse it: so
-//! the rival has a folder of its own, whose `records.db` is a link to the first one's. SQLite lets
-//! both write; nothing else of them is made up.
+//! Row 16: a gateway is stopped for longer than its lease, and goes on. Its rival shares its records.
 
 use std::io::BufReader;
-use std::os::unix::fs::symlink;
+
+use selfsame_test_postgres::Server;
 
 use crate::harness::{Answer, Gate, Gateway, Ledger, Request, eventually, reply};
+use crate::postgres::database;
 
 const SETTINGS: &str = "[idempotency]\nlease = \"1s\"\nrecover = \"resume\"\n";
 
@@ -21,36 +19,22 @@ fn ledger_with(first: &Gate, second: &Gate) -> Ledger {
     let gates = [first.clone(), second.clone()];
     ledger.behave(move |effect, client| {
         let attempt = effect.header("selfsame-attempt").unwrap_or_default();
-        match (effect.header("idempotency-key"), attempt) {
-            (Some("order-1"), "1") => gates[0].pass(),
-            (Some("order-1"), _) => gates[1].pass(),
-            // A probe leaves no answer behind: only that its claim could be written counts.
-            _ => return reply(client, 429, &[], ""),
+        match attempt {
+            "1" => gates[0].pass(),
+            _ => gates[1].pass(),
         }
         reply(client, 201, &["X-By: upstream"], &format!(r#"{{"attempt":{attempt}}}"#))
     });
     ledger
 }
 
-/// A second gateway on the first one's records.
-fn rival_of(gateway: &Gateway, ledger: &Ledger) -> Gateway {
-    let setup = Gateway::in_front_of(ledger).with(SETTINGS);
-    std::fs::create_dir(setup.data()).expect("made");
-    let records = "records.db";
-    symlink(gateway.data().join(records), setup.data().join(records)).expect("linked");
-    setup.start()
-}
-
-/// Stops a gateway, at a moment when it does not keep the rival from writing.
-fn stop(gateway: &Gateway, rival: &Gateway) {
-    eventually("a moment between two writes", || {
-        gateway.signal("STOP");
-        let probe = rival.post("/charges").key("probe").send();
-        if probe.status == 503 {
-            gateway.signal("CONT");
-        }
-        (probe.status == 429).then_some(())
-    });
+/// A gateway, and its rival on the same records.
+fn gateways(ledger: &Ledger) -> (Server, Gateway, Gateway) {
+    let server = Server::start();
+    let url = database(&server);
+    let start = || crate::postgres::gateway(ledger, &url).with(SETTINGS).start();
+    let (gateway, rival) = (start(), start());
+    (server, gateway, rival)
 }
 
 /// Waits until nobody's lease is in the way of the rival any more.
@@ -66,13 +50,12 @@ fn the_late_answer_of_a_stopped_gateway_is_fenced_and_its_client_told_the_stored
     let (gate, open) = (Gate::shut(), Gate::shut());
     open.open();
     let ledger = ledger_with(&gate, &open);
-    let stopped = Gateway::in_front_of(&ledger).with(SETTINGS).start();
-    let rival = rival_of(&stopped, &ledger);
+    let (_server, stopped, rival) = gateways(&ledger);
     let mut first = BufReader::new(charge(&stopped).begin());
     ledger.wait_for("order-1", 1);
     assert_eq!(charge(&rival).send().problem().as_deref(), Some("in-progress"));
 
-    stop(&stopped, &rival);
+    stopped.signal("STOP");
     let winner = eventually("the take-over", || {
         Some(charge(&rival).send()).filter(|answer| answer.status == 201)
     });
@@ -100,12 +83,11 @@ fn the_late_answer_of_a_stopped_gateway_is_fenced_and_its_client_told_the_stored
 fn while_the_winner_still_runs_the_loser_is_told_so() {
     let (losers_gate, winners_gate) = (Gate::shut(), Gate::shut());
     let ledger = ledger_with(&losers_gate, &winners_gate);
-    let stopped = Gateway::in_front_of(&ledger).with(SETTINGS).start();
-    let rival = rival_of(&stopped, &ledger);
+    let (_server, stopped, rival) = gateways(&ledger);
     let mut first = BufReader::new(charge(&stopped).begin());
     ledger.wait_for("order-1", 1);
 
-    stop(&stopped, &rival);
+    stopped.signal("STOP");
     wait_for_the_lease_to_end(&rival);
     let mut second = BufReader::new(charge(&rival).begin());
     ledger.wait_for("order-1", 2);
@@ -125,12 +107,11 @@ fn a_stopped_gateway_whose_run_nobody_took_over_goes_on() {
     let (gate, open) = (Gate::shut(), Gate::shut());
     open.open();
     let ledger = ledger_with(&gate, &open);
-    let stopped = Gateway::in_front_of(&ledger).with(SETTINGS).start();
-    let rival = rival_of(&stopped, &ledger);
+    let (_server, stopped, rival) = gateways(&ledger);
     let mut first = BufReader::new(charge(&stopped).begin());
     ledger.wait_for("order-1", 1);
 
-    stop(&stopped, &rival);
+    stopped.signal("STOP");
     wait_for_the_lease_to_end(&rival);
     gate.open();
     stopped.signal("CONT");

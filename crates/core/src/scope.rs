@@ -124,7 +124,7 @@ impl RecordId {
     }
 
     /// The id a store kept.
-    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+    pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 

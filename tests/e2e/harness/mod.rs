@@ -29,7 +29,7 @@ pub(crate) use gateway::{Gateway, Setup, binary};
 pub(crate) use http2::{Http2, read};
 pub(crate) use ledger::{Effect, Ledger, Then, reply};
 pub(crate) use random::Random;
-pub(crate) use records::{assert_whole, open_records};
+pub(crate) use records::assert_whole;
 pub(crate) use relay::Relay;
 
 use std::time::{Duration, Instant};

@@ -51,6 +51,20 @@ impl Record {
         }
     }
 
+    /// Until when nothing becomes of it by itself: before that nothing is due, and what it is by its
+    /// state is what a reader sees.
+    pub fn settled_until(&self) -> Timestamp {
+        match self.state {
+            State::Claimed { lease_until } if self.is_resumable() => {
+                lease_until.max(self.expires_at)
+            }
+            State::Claimed { lease_until } => lease_until,
+            State::Completed { .. } | State::Failed => self.expires_at,
+            State::Tombstone => self.known_until(),
+            State::Held { .. } => Timestamp::from_millis(u64::MAX),
+        }
+    }
+
     /// Whether it is a tombstone: completed, past its expiry, and still remembered.
     pub fn is_tombstone(&self, now: Timestamp) -> bool {
         match self.state {

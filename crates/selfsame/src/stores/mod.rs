@@ -2,7 +2,7 @@
 
 mod clock;
 #[cfg(any(feature = "embedded", feature = "postgres"))]
-mod columns;
+mod durable;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod memory;

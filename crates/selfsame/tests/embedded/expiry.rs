@@ -1,106 +1,99 @@
-//! Answers that leave with those that expire when they do.
+//! Segments that leave when nothing of them is needed.
 
 use super::*;
 
-const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'answers%'";
+const MIB: usize = 1024 * 1024;
 
-#[tokio::test]
-async fn expired_answers_leave_with_their_table_and_their_pages_are_used_again() {
-    let folder = folder();
-    let clock = Arc::new(SettableClock::new());
-    let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
-    let file = sqlite(&folder);
-    let mut pages = Vec::new();
-    for round in 0..4 {
-        for at in 0..20 {
-            complete_with(&store, &format!("{round}-{at}"), &[7; 64 * 1024]).await;
+/// How much the log takes on the disk.
+fn size(folder: &TempDir) -> usize {
+    let len = |path: &PathBuf| fs::metadata(path).map_or(0, |file| file.len());
+    usize::try_from(segments(folder).iter().map(len).sum::<u64>()).expect("it is small")
+}
+
+/// Files are taken away by a thread of their own.
+pub(crate) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if holds() {
+            return;
         }
-        assert_eq!(number(&file, TABLES), 1);
-        pages.push(number(&file, "PRAGMA page_count"));
-        clock.pass(RETENTION + Duration::from_secs(15 * 60) + MARGIN);
-        let swept = store.sweep(100).await.expect("the store works");
-        assert_eq!((swept.removed, swept.finished), (20, true));
-        assert_eq!(number(&file, TABLES), 0);
-        assert_eq!(number(&file, "SELECT count(*) FROM keys"), 0);
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    assert!(pages[3] <= pages[0] + pages[0] / 10, "the file grew: {pages:?} pages");
+    panic!("never: {what}");
+}
+
+fn open_at(folder: &TempDir, clock: &Arc<SettableClock>) -> EmbeddedStore {
+    reopen(folder, EmbeddedOptions::default().leases(Leases::Keep).clock(clock.clone()))
 }
 
 #[tokio::test]
-async fn a_full_table_leaves_in_slices_and_the_sweep_is_not_finished_before() {
-    let folder = folder();
-    let clock = Arc::new(SettableClock::new());
-    let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
-    for at in 0..12 {
-        complete_with(&store, &format!("large-{at}"), &[7; 512 * 1024]).await;
+async fn what_expired_leaves_with_its_segments() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let store = open_at(&folder, &clock);
+    for round in 0..6 {
+        for at in 0..48 {
+            complete_with(&store, &format!("{round}-{at}"), &vec![7; 512 * 1024]).await;
+        }
+        assert!(size(&folder) >= 24 * MIB);
+        clock.pass(RETENTION + MARGIN);
+        let swept = store.sweep(1000).await.expect("the store works");
+        assert_eq!(swept.removed, 48);
+        sweep_all(&store).await;
+        eventually("the files are gone", || size(&folder) < 12 * MIB).await;
     }
-    clock.pass(RETENTION + Duration::from_secs(15 * 60) + MARGIN);
-    complete(&store, "fresh").await;
-    let mut steps = Vec::new();
-    while steps.last().is_none_or(|(_, finished)| !finished) {
-        let swept = store.sweep(100).await.expect("the store works");
-        steps.push((swept.removed, swept.finished));
-    }
-    assert_eq!((steps[0], steps.len()), ((12, false), 4));
-    assert_eq!(number(&sqlite(&folder), TABLES), 1);
-    assert!(matches!(store.claim(&ask("fresh")).await, Ok(Claimed::Replay(_))));
+    drop(store);
+    let store = open_at(&folder, &clock);
+    assert_eq!(store.count().await.expect("the store works"), Count::default());
 }
 
 #[tokio::test]
-async fn a_sweep_drops_one_table_at_a_time() {
-    let folder = folder();
-    let clock = Arc::new(SettableClock::new());
-    let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
-    let file = sqlite(&folder);
-    for hour in 0..3 {
-        complete(&store, &format!("hour-{hour}")).await;
-        clock.pass(Duration::from_secs(60 * 60));
+async fn what_is_needed_for_longer_is_written_anew() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let mut store = open_at(&folder, &clock);
+    let forever = Ask { retention: Duration::MAX, ..ask("forever") };
+    let lease = run(&store, &forever).await;
+    let recorded = store.complete(&lease, &answer("done")).await;
+    assert!(matches!(recorded, Ok(Recorded::Until(_))));
+    let held = Ask { recover: Recover::Hold, ..ask("held") };
+    let lease = run(&store, &held).await;
+    assert_eq!(store.release(&lease, Release::Hold).await.ok(), Some(Fenced::Applied));
+    let forgotten = ask("forgotten");
+    let lease = run(&store, &forgotten).await;
+    assert_eq!(store.release(&lease, Release::Forget).await.ok(), Some(Fenced::Applied));
+    let first = segments(&folder).remove(0);
+
+    for round in 0..4 {
+        for at in 0..24 {
+            complete_with(&store, &format!("{round}-{at}"), &vec![7; MIB]).await;
+        }
+        clock.pass(RETENTION + MARGIN);
+        sweep_all(&store).await;
+        eventually("the files are gone", || size(&folder) < 16 * MIB).await;
+        assert!(!first.exists());
+        if round % 2 == 1 {
+            drop(store);
+            store = open_at(&folder, &clock);
+        }
+        assert!(is_replayed(&store, &forever).await);
+        assert_eq!(store.claim(&retry(&held)).await.ok(), Some(Claimed::Held { newly: false }));
+        let count = store.count().await.expect("the store works");
+        assert_eq!(count, Count { completed: 1, held: 1, ..Count::default() });
     }
-    clock.pass(RETENTION);
-    for left in [2, 1, 0, 0] {
-        store.sweep(1).await.expect("the store works");
-        assert_eq!(number(&file, TABLES), left);
-    }
-    // Their keys are new, swept or not.
-    for hour in 0..3 {
-        complete(&store, &format!("hour-{hour}")).await;
-    }
+    run(&store, &forgotten).await;
 }
 
 #[tokio::test]
-async fn an_expired_checkpoint_leaves_with_its_key() {
-    let folder = folder();
-    let clock = Arc::new(SettableClock::new());
-    let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
-    for key in ["swept", "new-again"] {
-        let lease = run(&store, &ask(key)).await;
-        let saved = store.checkpoint(&lease, &checkpoint("paid")).await;
-        assert_eq!(saved.ok(), Some(Fenced::Applied));
-    }
-    clock.pass(RETENTION + MARGIN);
-    run(&store, &ask("new-again")).await;
-    assert_eq!(store.sweep(100).await.expect("the store works").removed, 1);
-    assert_eq!(number(&sqlite(&folder), "SELECT count(*) FROM checkpoints"), 0);
-}
-
-#[tokio::test]
-async fn a_tombstone_needs_no_answer_table_and_keeps_no_checkpoint() {
-    let folder = folder();
-    let clock = Arc::new(SettableClock::new());
-    let store = reopen(&folder, EmbeddedOptions::default().clock(clock.clone()));
-    let file = sqlite(&folder);
+async fn a_tombstone_keeps_no_answer() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let store = open_at(&folder, &clock);
     let asks = [remembered("k"), Ask { remember: Duration::MAX, ..ask("for-ever") }];
     for ask in &asks {
         let lease = run(&store, ask).await;
         let saved = store.checkpoint(&lease, &checkpoint("paid")).await;
         assert_eq!(saved.ok(), Some(Fenced::Applied));
-        let recorded = store.complete(&lease, &answer("done")).await;
+        let recorded = store.complete(&lease, &answer(vec![7; 12 * MIB])).await;
         assert!(matches!(recorded, Ok(Recorded::Until(_))));
     }
-    clock.pass(RETENTION + Duration::from_secs(15 * 60) + MARGIN);
-    // Not one record is looked at, and their table goes.
-    store.sweep(0).await.expect("the store works");
-    assert_eq!(number(&file, TABLES), 0);
+    clock.pass(RETENTION + MARGIN);
     for swept in [false, true] {
         for ask in &asks {
             let claimed = store.claim(&retry(ask)).await.expect("the store works");
@@ -110,11 +103,46 @@ async fn a_tombstone_needs_no_answer_table_and_keeps_no_checkpoint() {
         }
         let count = store.count().await.expect("the store works");
         assert_eq!(count, Count { tombstone: 2, ..Count::default() });
-        store.sweep(100).await.expect("the store works");
+        sweep_all(&store).await;
     }
-    assert_eq!(number(&file, "SELECT count(*) FROM checkpoints"), 0);
-    assert_eq!(number(&file, "SELECT count(answer_row) FROM keys"), 0);
+    // What is written next needs a segment, and the large ones are no longer needed.
+    complete_with(&store, "next", &vec![7; 2 * MIB]).await;
+    sweep_all(&store).await;
+    eventually("the answers are gone", || size(&folder) < 12 * MIB).await;
+    drop(store);
+    let store = open_at(&folder, &clock);
     clock.pass(REMEMBER * 1000);
     let count = store.count().await.expect("the store works");
     assert_eq!(count, Count { tombstone: 1, ..Count::default() });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replays_go_on_while_segments_are_written_anew() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let store = Arc::new(open_at(&folder, &clock));
+    let mut kept = Vec::new();
+    for at in 0..300 {
+        let ask = Ask { retention: RETENTION * 100, ..ask(&format!("kept-{at}")) };
+        let lease = run(&store, &ask).await;
+        // Larger than what is kept at hand, so that each replay is read.
+        let recorded = store.complete(&lease, &answer(vec![3; 70 * 1024])).await;
+        assert!(matches!(recorded, Ok(Recorded::Until(_))));
+        kept.push(ask);
+        complete_with(&store, &format!("short-{at}"), &vec![7; 200 * 1024]).await;
+    }
+    clock.pass(RETENTION + MARGIN);
+    let sweeping = async {
+        for _ in 0..40 {
+            store.sweep(100).await.expect("the store works");
+        }
+    };
+    let replaying = async {
+        for ask in kept.iter().cycle().take(2000) {
+            let claimed = store.claim(&retry(ask)).await;
+            assert!(matches!(claimed, Ok(Claimed::Replay(_))), "{claimed:?}");
+        }
+    };
+    let before = segments(&folder);
+    tokio::join!(sweeping, replaying);
+    assert!(!before[0].exists(), "nothing was moved");
 }

@@ -1,6 +1,7 @@
 //! What the embedded store promises beyond the laws of every store.
 #![cfg(feature = "embedded")]
 
+mod crash;
 mod damage;
 mod expiry;
 mod opening;
@@ -9,20 +10,19 @@ mod writing;
 
 use std::fs;
 use std::future::ready;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rusqlite::Connection;
 use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::conformance::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,
 };
 use selfsame_core::{
-    Ask, Claimed, Count, Facts, Fenced, Find, Inspect, Lease, Recorded, Recover, State, Store,
-    StoreError, StoreErrorKind, Sweep,
+    Ask, Claimed, Count, Facts, Fenced, Find, Inspect, Lease, Recorded, Recover, Release, State,
+    Store, StoreError, StoreErrorKind, Sweep,
 };
 use tempfile::TempDir;
 
@@ -42,13 +42,30 @@ fn refused(path: &Path) -> OpenError {
     EmbeddedStore::open(path, EmbeddedOptions::default()).expect_err("it cannot be opened")
 }
 
-/// What an operator has: the file, and `sqlite3`.
-fn sqlite(folder: &TempDir) -> Connection {
-    Connection::open(folder.path().join("records.db")).expect("the file is there")
+/// The files of the log, the oldest first.
+fn segments(folder: &TempDir) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder.path()).expect("the folder is there");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    let mut paths: Vec<_> = paths.filter(|path| path.extension() == Some("log".as_ref())).collect();
+    paths.sort();
+    paths
 }
 
-fn number(conn: &Connection, sql: &str) -> i64 {
-    conn.query_row(sql, [], |row| row.get(0)).expect("the query fits the file")
+/// The log of a store that never needed a second file.
+fn only_segment(folder: &TempDir) -> PathBuf {
+    let mut segments = segments(folder);
+    assert_eq!(segments.len(), 1);
+    segments.remove(0)
+}
+
+/// How many bytes of a log were written.
+fn written(log: &[u8]) -> usize {
+    log.iter().rposition(|byte| *byte != 0).expect("something is written") + 1
+}
+
+/// Where `bytes` are in a file.
+fn position(file: &[u8], bytes: &[u8]) -> usize {
+    file.windows(bytes.len()).position(|window| window == bytes).expect("it is in the file")
 }
 
 async fn run(store: &EmbeddedStore, ask: &Ask) -> Lease {
@@ -73,4 +90,8 @@ async fn complete_with(store: &EmbeddedStore, key: &str, body: &[u8]) -> Ask {
 async fn is_replayed(store: &EmbeddedStore, ask: &Ask) -> bool {
     let claimed = store.claim(&retry(ask)).await.expect("the store works");
     matches!(claimed, Claimed::Replay(replay) if replay.answer == answer("done"))
+}
+
+async fn sweep_all(store: &EmbeddedStore) {
+    while !store.sweep(1000).await.expect("the store works").finished {}
 }

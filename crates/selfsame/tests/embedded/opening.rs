@@ -19,22 +19,71 @@ fn a_second_store_is_told_who_has_the_folder() {
 fn a_newer_format_is_refused() {
     let folder = folder();
     drop(open(&folder));
-    sqlite(&folder).pragma_update(None, "user_version", 99).expect("the file can be written");
+    let log = only_segment(&folder);
+    let mut bytes = fs::read(&log).expect("the log is there");
+    bytes[8] = 99;
+    let sum = crc32fast::hash(&bytes[..16]);
+    bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&log, bytes).expect("the log can be written");
     let error = refused(folder.path());
     assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");
 }
 
 #[test]
-fn a_file_that_is_not_ours_is_refused() {
-    let text = folder();
-    fs::write(text.path().join("records.db"), "something else, long enough for a header")
-        .expect("the folder can be written");
-    assert!(matches!(refused(text.path()), OpenError::Foreign { .. }));
+fn a_file_that_is_not_ours_is_refused_and_left_alone() {
+    let folder = folder();
+    let theirs = folder.path().join("records-00000001.log");
+    for text in ["something else, long enough for a beginning", "short", ""] {
+        fs::write(&theirs, text).expect("the folder can be written");
+        assert!(matches!(refused(folder.path()), OpenError::Foreign { .. }));
+        assert_eq!(fs::read_to_string(&theirs).expect("it is there"), text);
+    }
+}
 
-    let database = folder();
-    sqlite(&database).execute_batch("CREATE TABLE theirs (x)").expect("it is empty");
-    assert!(matches!(refused(database.path()), OpenError::Foreign { .. }));
-    assert_eq!(number(&sqlite(&database), "SELECT count(*) FROM sqlite_schema"), 1);
+#[test]
+fn the_records_of_an_earlier_version_are_refused_and_left_alone() {
+    let folder = folder();
+    fs::write(folder.path().join("records.db"), "SQLite format 3").expect("it can be written");
+    let error = refused(folder.path());
+    assert!(matches!(error, OpenError::Earlier { .. }), "{error}");
+    assert!(error.to_string().contains("earlier version"), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_file_is_a_store_that_does_not_open() {
+    let folder = folder();
+    let store = open(&folder);
+    for at in 0..3 {
+        complete_with(&store, &format!("key-{at}"), &vec![7; 1024 * 1024]).await;
+    }
+    drop(store);
+    let segments = segments(&folder);
+    assert!(segments.len() > 2);
+    let facts = folder.path().join("facts");
+    for missing in segments[1..].iter().chain([&facts]) {
+        let aside = folder.path().join("aside");
+        fs::rename(missing, &aside).expect("it can be moved");
+        let error = refused(folder.path());
+        assert!(matches!(error, OpenError::Damaged { .. } | OpenError::File { .. }), "{error}");
+        fs::rename(&aside, missing).expect("it can be moved");
+    }
+    open(&folder);
+}
+
+#[tokio::test]
+async fn a_flipped_bit_in_the_facts_is_noticed() {
+    let folder = folder();
+    let store = open(&folder);
+    store.set_fact("secret", b"hidden").await.expect("the store works");
+    drop(store);
+    let facts = folder.path().join("facts");
+    let sound = fs::read(&facts).expect("they are there");
+    for at in 0..sound.len() {
+        let mut flipped = sound.clone();
+        flipped[at] ^= 1;
+        fs::write(&facts, flipped).expect("they can be written");
+        assert!(matches!(refused(folder.path()), OpenError::Damaged { .. }));
+    }
 }
 
 #[test]

@@ -1,46 +1,97 @@
-//! Small values under a name, and the one that counts the starts of the store.
+//! [`FactsFile`]: small values under a name, in a file of their own.
+//!
+//! Seldom written, and then anew as a whole. The file is there from the store's beginning: without the
+//! installation's secret every key would be a new one, so that it is missing must not go unnoticed.
 
-use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
-use super::Leases;
+use super::OpenError;
+use super::folder::sync_folder;
 
-/// Kept beside the facts of the installation, under a name that is none of theirs.
-const BOOT_FACT: &str = "embedded/boot";
+const NAME: &str = "facts";
+const UNFINISHED: &str = "facts.new";
+const SUM_LEN: usize = 4;
 
-/// Which start of the store this is, and what it makes of the leases of earlier ones.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Boot {
-    pub(super) number: u64,
-    pub(super) leases: Leases,
+/// Small values under a name.
+pub(super) struct FactsFile {
+    folder: PathBuf,
+    known: BTreeMap<String, Vec<u8>>,
 }
 
-impl Boot {
-    /// Counts this start. Where leases outlive their boot nothing is written: a store on a full
-    /// disk must still open, and replay.
-    pub(super) fn begin(conn: &Connection, leases: Leases) -> rusqlite::Result<Self> {
-        let last = fact(conn, BOOT_FACT)?.and_then(|text| String::from_utf8(text).ok());
-        let mut number = last.and_then(|text| text.parse().ok()).unwrap_or(0);
-        if leases == Leases::EndAtBoot {
-            number += 1;
-            set_fact(conn, BOOT_FACT, number.to_string().as_bytes())?;
-        }
-        Ok(Self { number, leases })
+impl FactsFile {
+    /// Reads the file, which is made where the store `is_new`.
+    pub(super) fn open(folder: &Path, is_new: bool) -> Result<Self, OpenError> {
+        let path = folder.join(NAME);
+        let folder = folder.to_owned();
+        let known = match fs::read(&path) {
+            Ok(bytes) => decode(&bytes).ok_or_else(|| OpenError::Damaged {
+                path: path.clone(),
+                what: "its checksum does not fit".to_owned(),
+            })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_new => {
+                let new = Self { folder, known: BTreeMap::new() };
+                new.write().map_err(|source| OpenError::File { path, source: source.into() })?;
+                return Ok(new);
+            }
+            Err(source) => return Err(OpenError::File { path, source: source.into() }),
+        };
+        Ok(Self { folder, known })
     }
 
-    /// Whether a lease of the start `number` is over, whatever its time.
-    pub(super) fn ends_leases_of(self, number: u64) -> bool {
-        self.leases == Leases::EndAtBoot && self.number != number
+    pub(super) fn get(&self, name: &str) -> Option<&Vec<u8>> {
+        self.known.get(name)
+    }
+
+    /// Puts `value` under `name`, durably.
+    pub(super) fn set(&mut self, name: &str, value: Vec<u8>) -> io::Result<()> {
+        let before = self.known.insert(name.to_owned(), value);
+        self.write().inspect_err(|_| {
+            match before {
+                Some(before) => self.known.insert(name.to_owned(), before),
+                None => self.known.remove(name),
+            };
+        })
+    }
+
+    fn write(&self) -> io::Result<()> {
+        let unfinished = self.folder.join(UNFINISHED);
+        let mut file = File::create(&unfinished)?;
+        file.write_all(&encode(&self.known))?;
+        file.sync_all()?;
+        fs::rename(unfinished, self.folder.join(NAME))?;
+        sync_folder(&self.folder)
     }
 }
 
-/// The value under `name`.
-pub(super) fn fact(conn: &Connection, name: &str) -> rusqlite::Result<Option<Vec<u8>>> {
-    let mut statement = conn.prepare_cached("SELECT value FROM facts WHERE name = ?1")?;
-    statement.query_row([name], |row| row.get(0)).optional()
+fn encode(facts: &BTreeMap<String, Vec<u8>>) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in facts.iter().flat_map(|(name, value)| [name.as_bytes(), value]) {
+        let len = u32::try_from(part.len()).expect("facts are small");
+        bytes.extend_from_slice(&len.to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    let sum = crc32fast::hash(&bytes);
+    bytes.extend_from_slice(&sum.to_le_bytes());
+    bytes
 }
 
-/// Puts `value` under `name`.
-pub(super) fn set_fact(conn: &Connection, name: &str, value: &[u8]) -> rusqlite::Result<()> {
-    let mut statement = conn.prepare_cached("REPLACE INTO facts VALUES (?1, ?2)")?;
-    statement.execute(params![name, value]).map(drop)
+fn decode(bytes: &[u8]) -> Option<BTreeMap<String, Vec<u8>>> {
+    let (mut rest, sum) = bytes.split_at_checked(bytes.len().checked_sub(SUM_LEN)?)?;
+    if crc32fast::hash(rest).to_le_bytes() != sum {
+        return None;
+    }
+    let mut part = || {
+        let (len, behind) = rest.split_first_chunk::<4>()?;
+        let (part, behind) = behind.split_at_checked(u32::from_le_bytes(*len) as usize)?;
+        rest = behind;
+        Some(part.to_vec())
+    };
+    let mut facts = BTreeMap::new();
+    while let Some(name) = part() {
+        facts.insert(String::from_utf8(name).ok()?, part()?);
+    }
+    Some(facts)
 }

@@ -1,6 +1,5 @@
 //! The store's folder: made if missing, and locked, because one folder serves one process.
 
-use std::error::Error;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -28,13 +27,9 @@ impl Folder {
         }
     }
 
-    pub(super) fn records(&self) -> PathBuf {
-        self.path.join("records.db")
-    }
-
-    /// Why the records in it cannot be used.
-    pub(super) fn failure(&self, source: impl Into<Box<dyn Error + Send + Sync>>) -> OpenError {
-        OpenError::File { path: self.records(), source: source.into() }
+    /// Why the store cannot be opened in it.
+    pub(super) fn failure(&self, source: io::Error) -> OpenError {
+        OpenError::Folder { path: self.path.clone(), source }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -58,7 +53,7 @@ fn make(path: &Path) -> io::Result<()> {
     make(above)?;
     match private_folder().create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
-        _ => sync(above),
+        _ => sync_folder(above),
     }
 }
 
@@ -75,14 +70,15 @@ fn private_folder() -> DirBuilder {
     DirBuilder::new()
 }
 
+/// Makes durable which files the folder has.
 #[cfg(unix)]
-fn sync(folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
 /// Elsewhere a folder cannot be opened as a file, and the file system syncs its entries itself.
 #[cfg(not(unix))]
-fn sync(_folder: &Path) -> io::Result<()> {
+pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Work for a thread that owns a connection: asked for within a bound, awaited within a time.
+//! Work for a thread of the store: asked for within a bound, awaited within a time.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use selfsame_core::{StoreError, StoreErrorKind};
 use tokio::sync::oneshot;
 
-use super::trouble::{Refusal, Trouble};
+use super::trouble::{Failure, Refusal, Trouble};
 
 /// The most work that waits for one thread.
 const QUEUE_MAX: usize = 16_384;
@@ -22,12 +22,12 @@ pub(super) struct Queue<C> {
     lost: StoreErrorKind,
 }
 
-/// Work of some caller, over a connection and its surroundings `C`.
+/// Work of some caller, with what its thread has, `C`.
 pub(super) type Job<C> = Box<dyn Pending<C>>;
 
 pub(super) trait Pending<C>: Send {
     /// Does the work. Its outcome is kept back until [`Pending::tell`].
-    fn run(&mut self, context: &mut C) -> Result<(), rusqlite::Error>;
+    fn run(&mut self, context: &mut C) -> Result<(), Failure>;
 
     /// Tells the caller the outcome, or why there is none.
     fn tell(self: Box<Self>, verdict: Result<(), &Refusal>);
@@ -102,12 +102,14 @@ where
     T: Send,
     F: FnOnce(&mut C) -> Result<T, Trouble> + Send,
 {
-    fn run(&mut self, context: &mut C) -> Result<(), rusqlite::Error> {
+    fn run(&mut self, context: &mut C) -> Result<(), Failure> {
         let work = self.work.take().expect("work is done once");
         self.outcome = Some(match work(context) {
             Ok(value) => Ok(value),
             Err(Trouble::Damaged(error)) => Err(error),
-            Err(Trouble::Sqlite(error)) => return Err(error),
+            Err(Trouble::Full) => Err(not_written("the disk is full, or almost")),
+            Err(Trouble::Failed(failure)) => return Err(failure),
+            Err(Trouble::Moved) => unreachable!("a moved record is looked for again"),
         });
         Ok(())
     }

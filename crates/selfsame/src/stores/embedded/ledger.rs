@@ -1,100 +1,128 @@
-//! [`Ledger`]: what the writer's thread does to records, within the transaction of a batch.
+//! [`Ledger`]: what the writer's thread does to records, in batches.
 //!
-//! Each change is one of core's pure ones, between a read and a write of the record's row.
+//! Each change is one of core's pure ones, between a read of the record and a frame of the log. What
+//! a batch changed is seen by the rest of the batch at once, and by everybody else when it is durable.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use rusqlite::Connection;
 use selfsame_core::{
-    Ask, Checkpoint, Claimed, Clock, Due, Fence, Fenced, Lease, Record, RecordId, Recorded,
-    Release, Resolution, Resolved, State, Swept, Timestamp, wire,
+    Ask, Checkpoint, Claimed, Due, Fence, Fenced, Lease, Record, RecordId, Recorded, Release,
+    Resolution, Resolved, State, Swept, Timestamp, wire,
 };
 
-use super::expiry::Buckets;
-use super::facts::{Boot, fact, set_fact};
-use super::rows::{self, Row};
-use super::trouble::Trouble;
-use crate::stores::columns::stand_in;
+use super::facts::FactsFile;
+use super::frame::{Kind, Marks};
+use super::index::Entry;
+use super::log::{Base, Draft, Log};
+use super::records::{Records, Sighting};
+use super::trouble::{Failure, Trouble};
+use crate::stores::durable::stand_in;
 
-/// How many records are kept at hand for the end of their runs.
+/// How many claims are kept at hand for the end of their runs.
 const RUNNING_MAX: usize = 16_384;
 
-/// The write connection and what belongs to it.
+/// The writer's hand over the records.
 pub(super) struct Ledger {
-    conn: Connection,
-    clock: Arc<dyn Clock>,
-    boot: Boot,
-    buckets: Buckets,
-    /// First claims as they were written, until anything else is written about them.
-    running: HashMap<RecordId, Record>,
+    records: Arc<Records>,
+    log: Log,
+    facts: FactsFile,
     now: Timestamp,
+    /// Claims as they were written, until anything else is written about them.
+    running: HashMap<RecordId, Record>,
+    /// What the batch changed, in its order.
+    changes: Vec<(RecordId, Change)>,
+    /// What the batch made of each record.
+    fresh: HashMap<RecordId, Fresh>,
+}
+
+/// What becomes of a record's place when the batch is durable.
+enum Change {
+    Saved { frame: Draft, marks: Marks },
+    Ended { frame: Draft, marks: Marks },
+    Damaged { frame: Draft },
+    Gone,
+}
+
+/// A record that the batch has changed.
+enum Fresh {
+    Record(Record),
+    /// Completed by the answer in this frame.
+    Ended {
+        record: Record,
+        frame: Draft,
+    },
+    Gone,
 }
 
 impl Ledger {
-    pub(super) fn new(
-        conn: Connection,
-        clock: Arc<dyn Clock>,
-        boot: Boot,
-    ) -> rusqlite::Result<Self> {
-        let buckets = Buckets::load(&conn)?;
-        let now = clock.now();
-        Ok(Self { conn, clock, boot, buckets, running: HashMap::new(), now })
-    }
-
-    pub(super) fn connection(&self) -> &Connection {
-        &self.conn
+    pub(super) fn new(records: Arc<Records>, log: Log, facts: FactsFile) -> Self {
+        let now = records.clock.now();
+        let (running, changes, fresh) = (HashMap::new(), Vec::new(), HashMap::new());
+        Self { records, log, facts, now, running, changes, fresh }
     }
 
     /// Begins a batch, at one time for all in it.
-    pub(super) fn begin(&mut self) -> rusqlite::Result<()> {
-        self.now = self.clock.now();
-        self.conn.prepare_cached("BEGIN")?.execute([]).map(drop)
+    pub(super) fn begin(&mut self) {
+        self.now = self.records.clock.now();
     }
 
-    /// Makes the batch durable. A batch that only read costs nothing here.
-    pub(super) fn commit(&mut self) -> rusqlite::Result<()> {
-        self.conn.prepare_cached("COMMIT")?.execute([]).map(drop)
-    }
-
-    /// Undoes the batch, as far as SQLite has not done so by itself.
-    pub(super) fn roll_back(&mut self) -> rusqlite::Result<()> {
-        if !self.conn.is_autocommit() {
-            self.conn.execute_batch("ROLLBACK")?;
+    /// Makes the batch durable, then known. A batch that only read costs nothing here.
+    pub(super) fn commit(&mut self) -> Result<(), Failure> {
+        let base = self.log.commit()?;
+        let (index, changes) = (&self.records.index, self.changes.drain(..));
+        let accounts = changes.map(|(id, change)| {
+            let before = index.get(&id);
+            let now = change.entry(before, base);
+            match now {
+                Some(now) => index.put(id, now),
+                None => index.remove(&id),
+            };
+            (before, now)
+        });
+        self.records.segments.account(accounts);
+        for (id, fresh) in self.fresh.drain() {
+            match fresh {
+                Fresh::Record(record)
+                    if matches!(record.state, State::Claimed { .. })
+                        && self.running.len() < RUNNING_MAX =>
+                {
+                    self.running.insert(id, record);
+                }
+                _ => drop(self.running.remove(&id)),
+            }
         }
-        self.running.clear();
-        self.buckets = Buckets::load(&self.conn)?;
         Ok(())
     }
 
+    /// Forgets the batch.
+    pub(super) fn roll_back(&mut self) {
+        self.log.abandon();
+        self.changes.clear();
+        self.fresh.clear();
+        self.running.clear();
+    }
+
+    /// Says that the store was closed.
+    pub(super) fn rest(&mut self) -> Result<(), Failure> {
+        self.log.rest()
+    }
+
     pub(super) fn claim(&mut self, ask: &Ask) -> Result<Claimed, Trouble> {
-        // Most keys are new, and to find that out costs as much as to write them.
-        if let (claimed, Some(first)) = selfsame_core::claim(None, ask, self.now)
-            && rows::add(&self.conn, &first, self.boot)?
-        {
-            self.expect_end(first);
-            return Ok(claimed);
-        }
         let found = self.find(&ask.id)?;
-        let found = found.map(|row| row.whole(&self.conn, self.now)).transpose()?;
         let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
         if let Some(next) = next {
-            let had_checkpoint = found.is_some_and(|found| found.checkpoint.is_some());
-            if had_checkpoint && next.checkpoint.is_none() {
-                rows::delete_checkpoint(&self.conn, &ask.id)?;
+            if self.log.is_short_of_room() {
+                return Err(Trouble::Full);
             }
-            self.save(&next, None)?;
+            self.save(next);
         }
         Ok(claimed)
     }
 
     pub(super) fn renew(&mut self, lease: &Lease) -> Result<Fenced, Trouble> {
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
-        let fenced = record.renew(lease, self.now);
-        if fenced == Fenced::Applied {
-            self.save(&record, None)?;
-        }
-        Ok(fenced)
+        let now = self.now;
+        self.change(lease, |record| record.renew(lease, now))
     }
 
     pub(super) fn checkpoint(
@@ -102,40 +130,32 @@ impl Ledger {
         lease: &Lease,
         checkpoint: Checkpoint,
     ) -> Result<Fenced, Trouble> {
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
-        let fenced = record.checkpoint(lease, checkpoint);
-        if fenced == Fenced::Applied {
-            rows::save_checkpoint(&self.conn, &record)?;
-            self.save(&record, None)?;
-        }
-        Ok(fenced)
+        self.change(lease, |record| record.checkpoint(lease, checkpoint))
     }
 
-    /// `frame` is the answer, encoded by the caller: the writer's thread has enough to do.
-    pub(super) fn complete(&mut self, lease: &Lease, frame: &[u8]) -> Result<Recorded, Trouble> {
-        if let Some(recorded) = self.complete_at_hand(lease, frame)? {
-            return Ok(recorded);
-        }
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Recorded::Lost) };
+    /// `answer` was encoded by the caller: the writer's thread has enough to do.
+    pub(super) fn complete(&mut self, lease: &Lease, answer: &[u8]) -> Result<Recorded, Trouble> {
+        let Some(mut record) = self.find(&lease.id)? else { return Ok(Recorded::Lost) };
         let was_complete = matches!(record.state, State::Completed { .. });
         let recorded = record.complete(lease, stand_in(), self.now);
         if recorded != Recorded::Lost && !was_complete {
-            self.save(&record, Some(frame))?;
+            let at = self.now.as_millis().to_le_bytes();
+            let (id, marks) = (record.id, Marks::of(&record));
+            let frame = self.log.draft(Kind::Ended, id, marks, &[&at, answer]);
+            self.changes.push((id, Change::Ended { frame: frame.clone(), marks }));
+            self.fresh.insert(id, Fresh::Ended { record, frame });
         }
         Ok(recorded)
     }
 
     pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {
-        let Some(Row { mut record, .. }) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
-        if record.is_forgotten_by(lease, release) {
-            self.delete(&record)?;
+        let now = self.now;
+        if self.find(&lease.id)?.is_some_and(|record| record.is_forgotten_by(lease, release)) {
+            self.log.draft(Kind::Gone, lease.id, Marks::NONE, &[]);
+            self.remove(lease.id);
             return Ok(Fenced::Applied);
         }
-        let fenced = record.release(lease, release, self.now);
-        if fenced == Fenced::Applied {
-            self.save(&record, None)?;
-        }
-        Ok(fenced)
+        self.change(lease, |record| record.release(lease, release, now))
     }
 
     pub(super) fn resolve(
@@ -144,122 +164,147 @@ impl Ledger {
         fence: Fence,
         resolution: Resolution,
     ) -> Result<Resolved, Trouble> {
-        let found = self.find(id)?.map(|row| row.record);
-        let Some(mut record) = found.filter(|record| !record.is_expired(self.now)) else {
-            return Ok(Resolved::Missing);
-        };
-        let frame = match &resolution {
-            Resolution::Complete(answer) => Some(wire::encode_answer(id, answer)),
-            Resolution::Free => None,
-        };
+        let found = self.find(id)?.filter(|record| !record.is_expired(self.now));
+        let Some(mut record) = found else { return Ok(Resolved::Missing) };
         let resolved = record.resolve(fence, resolution, self.now);
         if resolved == Resolved::Done {
-            self.save(&record, frame.as_deref())?;
+            self.save(record);
         }
         Ok(resolved)
     }
 
-    /// Does what is due to `ids`, and takes away some of the answers whose time is over; finished if
-    /// none are left. Whoever found them read beside the writer, so each is looked at again.
-    pub(super) fn sweep(&mut self, ids: &[RecordId]) -> Result<Swept, Trouble> {
+    /// Does what is due to records that somebody saw. One that has changed since is left alone.
+    /// What expired needs no frame: after a restart it is found, and has expired again.
+    pub(super) fn sweep(&mut self, sightings: Vec<Sighting>) -> Swept {
         let mut swept = Swept::default();
-        for id in ids {
-            let mut record = match self.find(id) {
-                Ok(Some(row)) => row.record,
-                Ok(None) | Err(Trouble::Damaged(_)) => continue,
-                Err(trouble) => return Err(trouble),
+        for Sighting { id, entry, record } in sightings {
+            if !self.is_still(&id, &entry) {
+                continue;
+            }
+            let due = match &record {
+                Some(record) => record.due(self.now),
+                None if entry.marks.leaves_at_once() => Some(Due::Removal),
+                None => None,
             };
-            match record.due(self.now) {
-                Some(Due::Removal) => {
-                    self.delete(&record)?;
+            match (due, record) {
+                (Some(Due::Removal), _) => {
+                    self.remove(id);
                     swept.removed += 1;
                 }
-                Some(Due::Burial) => {
-                    self.bury(record)?;
+                (Some(Due::Burial), Some(mut record)) => {
+                    record.bury(self.now);
+                    self.save(record);
                     swept.buried += 1;
                 }
-                Some(Due::Hold) => {
+                (Some(Due::Hold), Some(mut record)) => {
                     record.settle(self.now);
-                    self.save(&record, None)?;
+                    self.save(record);
                     swept.held += 1;
                 }
-                None => {}
+                _ => {}
             }
         }
-        let is_left = self.buckets.clear_some(&self.conn, self.now)?;
-        Ok(Swept { finished: !is_left, ..swept })
+        swept
+    }
+
+    /// Writes records anew that somebody saw in an old segment, which is to go.
+    pub(super) fn rewrite(&mut self, sightings: Vec<Sighting>) {
+        for Sighting { id, entry, record } in sightings {
+            match record {
+                _ if !self.is_still(&id, &entry) => {}
+                Some(record) => self.save(record),
+                None => {
+                    let frame = self.log.draft(Kind::Damaged, id, Marks::NONE, &[]);
+                    self.changes.push((id, Change::Damaged { frame }));
+                    self.fresh.insert(id, Fresh::Gone);
+                }
+            }
+        }
+    }
+
+    /// Has those segments taken away of which nothing is needed, the oldest first.
+    pub(super) fn remove_unneeded(&mut self) {
+        while let Some(segment) = self.records.segments.take_oldest_unneeded() {
+            self.log.remove(segment);
+        }
     }
 
     pub(super) fn fact_or(&mut self, name: &str, value: Vec<u8>) -> Result<Vec<u8>, Trouble> {
-        match fact(&self.conn, name)? {
-            Some(known) => Ok(known),
+        match self.facts.get(name) {
+            Some(known) => Ok(known.clone()),
             None => {
-                self.set_fact(name, &value)?;
+                self.set_fact(name, value.clone())?;
                 Ok(value)
             }
         }
     }
 
-    pub(super) fn set_fact(&mut self, name: &str, value: &[u8]) -> Result<(), Trouble> {
-        set_fact(&self.conn, name, value)?;
-        Ok(())
+    pub(super) fn set_fact(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
+        Ok(self.facts.set(name, value).map_err(Failure::Refused)?)
     }
 
-    /// Keeps nothing of the record but its row, which no longer leads to an answer: that leaves
-    /// with its table.
-    fn bury(&mut self, mut record: Record) -> rusqlite::Result<()> {
-        if record.checkpoint.is_some() {
-            rows::delete_checkpoint(&self.conn, &record.id)?;
-        }
-        record.bury(self.now);
-        self.save(&record, None)
-    }
-
-    /// Keeps a record at hand that was just claimed: its run is about to end.
-    fn expect_end(&mut self, record: Record) {
-        if self.running.len() < RUNNING_MAX {
-            self.running.insert(record.id, record);
-        }
-    }
-
-    /// Completes a claim that is at hand, without a look at its row. Nothing if it is not, or if the
-    /// row is no longer as this claim left it: somebody may have made another process write here.
-    fn complete_at_hand(
+    fn change(
         &mut self,
         lease: &Lease,
-        frame: &[u8],
-    ) -> rusqlite::Result<Option<Recorded>> {
-        let Some(claimed) = self.running.remove(&lease.id) else { return Ok(None) };
-        let mut record = claimed.clone();
-        let recorded = record.complete(lease, stand_in(), self.now);
-        if recorded == Recorded::Lost {
-            return Ok(None);
+        change: impl FnOnce(&mut Record) -> Fenced,
+    ) -> Result<Fenced, Trouble> {
+        let Some(mut record) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        let fenced = change(&mut record);
+        if fenced == Fenced::Applied {
+            self.save(record);
         }
-        let place = self.buckets.append(&self.conn, frame, record.expires_at, self.now)?;
-        match rows::finish(&self.conn, &claimed, &record, place, self.boot)? {
-            true => Ok(Some(recorded)),
-            // Nothing leads to the answer that was appended; it leaves with its table.
-            false => Ok(None),
-        }
+        Ok(fenced)
     }
 
-    fn find(&self, id: &RecordId) -> Result<Option<Row>, Trouble> {
-        rows::find(&self.conn, id, self.boot)
-    }
-
-    fn delete(&mut self, record: &Record) -> rusqlite::Result<()> {
-        self.running.remove(&record.id);
-        rows::delete(&self.conn, record)
-    }
-
-    fn save(&mut self, record: &Record, frame: Option<&[u8]>) -> rusqlite::Result<()> {
-        self.running.remove(&record.id);
-        let answer = match frame {
-            Some(frame) => {
-                Some(self.buckets.append(&self.conn, frame, record.expires_at, self.now)?)
+    /// The record as it is now, within the batch.
+    fn find(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
+        match self.fresh.get(id) {
+            Some(Fresh::Record(record)) => Ok(Some(record.clone())),
+            Some(Fresh::Gone) => Ok(None),
+            Some(Fresh::Ended { record, frame }) => {
+                let answer = &self.log.payload(frame)[size_of::<u64>()..];
+                let answer = wire::decode_answer(id, answer).expect("it was just encoded");
+                let mut record = record.clone();
+                record.state = State::Completed { at: self.now, answer };
+                Ok(Some(record))
             }
-            None => None,
-        };
-        rows::save(&self.conn, record, answer, self.boot)
+            None => match self.running.get(id) {
+                Some(running) => Ok(Some(running.clone())),
+                None => self.records.get(id),
+            },
+        }
+    }
+
+    /// Whether the record is still as somebody saw it.
+    fn is_still(&self, id: &RecordId, entry: &Entry) -> bool {
+        !self.fresh.contains_key(id) && self.records.index.get(id) == Some(*entry)
+    }
+
+    fn save(&mut self, record: Record) {
+        let (id, marks) = (record.id, Marks::of(&record));
+        let frame = self.log.draft(Kind::Record, id, marks, &[&wire::encode_record(&record)]);
+        self.changes.push((id, Change::Saved { frame, marks }));
+        self.fresh.insert(id, Fresh::Record(record));
+    }
+
+    fn remove(&mut self, id: RecordId) {
+        self.changes.push((id, Change::Gone));
+        self.fresh.insert(id, Fresh::Gone);
+    }
+}
+
+impl Change {
+    /// Where the record lies from now on.
+    fn entry(self, before: Option<Entry>, base: Option<Base>) -> Option<Entry> {
+        let place = |frame: Draft| base.expect("it has a frame").place(&frame);
+        match self {
+            Self::Saved { frame, marks } => Some(Entry::new(place(frame), marks)),
+            Self::Ended { frame, marks } => {
+                let claimed = before.expect("what ends was claimed");
+                Some(Entry { end: Some(place(frame)), marks, ..claimed })
+            }
+            Self::Damaged { frame } => Some(Entry::damaged(place(frame))),
+            Self::Gone => None,
+        }
     }
 }

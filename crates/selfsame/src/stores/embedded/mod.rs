@@ -1,57 +1,73 @@
-//! [`EmbeddedStore`]: the durable store of one machine, SQLite in a folder.
+//! [`EmbeddedStore`]: the durable store of one machine, a log in a folder.
 //!
-//! | thread | does | connection |
-//! |---|---|---|
-//! | writer | all changes, in batches that share a commit | the only one that writes |
-//! | readers | replays and other final answers, beside the writer | read-only |
-//! | looker | scans: finding, counting, sweeping | read-only |
-//! | checkpointer | moves the write-ahead log into the file | its own |
+//! Every change of a record is a frame at the end of the log, and in memory is known where each record
+//! lies. The log is cut into segments; what expires together was written together, so that old
+//! segments go as a whole, and the little that is still needed of one is written anew before.
 //!
-//! A claim of a key that was seen lately is first looked up among the finished records in memory,
-//! then by a reader: where its record needs no change it gets its answer there. Everything else goes
-//! to the writer, which decides anew.
+//! | thread | does |
+//! |---|---|
+//! | writer | all changes, in batches that share a sync |
+//! | readers | replays and other final answers, beside the writer |
+//! | looker | scans: finding, counting, sweeping |
+//! | tender | makes segments before they are needed, and takes them away |
+//!
+//! A claim of a known key is first looked up among the finished records in memory, then by a reader:
+//! where its record needs no change it gets its answer there. Everything else goes to the writer,
+//! which decides anew.
 
-mod checkpointer;
-mod expiry;
 mod facts;
 mod folder;
+mod frame;
+mod index;
 mod jobs;
 mod ledger;
+mod log;
 mod near;
 mod options;
 mod reader;
-mod rows;
-mod schema;
-mod seen;
-mod snapshot;
+mod reading;
+mod records;
+mod recover;
+mod segment;
+mod segments;
 mod store;
+mod tender;
 mod trouble;
 mod writer;
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selfsame_core::{Ask, Claimed, Clock, StoreError, StoreErrorKind};
+use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind};
 
 pub use options::{EmbeddedOptions, Leases};
 pub use trouble::OpenError;
 
-use checkpointer::Log;
-use facts::Boot;
+use facts::FactsFile;
 use folder::Folder;
 use jobs::Queue;
 use ledger::Ledger;
+use log::Log;
 use near::Near;
 use reader::Reader;
-use seen::Seen;
-use snapshot::Snapshot;
-use trouble::Health;
+use records::Records;
+use recover::{Recovered, recover};
+use segment::Segment;
+use store::Cursor;
+use tender::Tender;
 use writer::Writer;
 
 /// How many threads answer from finished records.
 const READERS: usize = 2;
+
+/// How large the first segment is. Many stores never need another.
+const FIRST_SEGMENT: u64 = 256 * 1024;
+
+/// What an earlier version kept its records in.
+const EARLIER: &str = "records.db";
 
 /// Records in a folder, safe from a crash of the process or of the machine.
 ///
@@ -62,23 +78,20 @@ const READERS: usize = 2;
 /// # Ok::<(), selfsame::stores::OpenError>(())
 /// ```
 ///
-/// Set `LIBSQLITE3_FLAGS=-DHAVE_FDATASYNC=1` where SQLite is built, on systems that have `fdatasync`:
-/// the bundled one does not look, and then each commit also waits for the file's times to be written.
+/// For each key it takes about 110 bytes of memory, as long as the key is remembered.
 ///
 /// One folder serves one process; a second one is told who has it. Calls wait by Tokio's timer.
 ///
 /// Dropping the store does what it was asked for, closes the file and gives the folder back; it
 /// waits for the disk meanwhile.
 pub struct EmbeddedStore {
-    // Dropped from top to bottom. The writer closes the file last, because only a connection that
-    // writes can move the log into it; then the folder is given back.
-    reads: Queue<Snapshot>,
-    looks: Queue<Snapshot>,
+    // Dropped from top to bottom: the folder is given back last.
+    reads: Queue<Arc<Records>>,
+    looks: Queue<Arc<Records>>,
     writes: Queue<Ledger>,
     folder: Folder,
-    clock: Arc<dyn Clock>,
-    swept_to: Mutex<Vec<u8>>,
-    seen: Seen,
+    records: Arc<Records>,
+    cursor: Mutex<Cursor>,
     near: Near,
 }
 
@@ -86,22 +99,36 @@ impl EmbeddedStore {
     /// Opens the store in the folder `path`, which is made if it is missing.
     pub fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
         let folder = Folder::open(path.as_ref())?;
-        let conn = schema::open_writer(&folder.records())?;
-        let boot = Boot::begin(&conn, options.leases).map_err(|error| folder.failure(error))?;
-        let ledger = Ledger::new(conn, options.clock.clone(), boot);
-        let ledger = ledger.map_err(|error| folder.failure(error))?;
-        let writes = start_writing(&folder, ledger, &options)?;
-        let reads = start_reading(&folder, READERS, boot, &options)?;
-        let looks = start_reading(&folder, 1, boot, &options)?;
-        let (clock, swept_to) = (options.clock, Mutex::default());
-        let (seen, near) = (Seen::new(), Near::default());
-        Ok(Self { reads, looks, writes, folder, clock, swept_to, seen, near })
+        let earlier = folder.path().join(EARLIER);
+        if earlier.exists() {
+            return Err(OpenError::Earlier { path: earlier });
+        }
+        let mut segments = Segment::open_all(folder.path())?;
+        let facts = FactsFile::open(folder.path(), segments.is_empty())?;
+        if segments.is_empty() {
+            let first = Segment::create(folder.path(), 1, FIRST_SEGMENT);
+            segments.push(first.map_err(|error| folder.failure(error))?);
+        }
+        let recovered = recover(segments, options.clock.clone(), options.leases)?;
+        let Recovered { records, active, end, batch } = recovered;
+        let records = Arc::new(records);
+        let (tender, tend) = Tender::new(folder.path().to_owned());
+        let log = Log::new(records.clone(), tender, active, end, batch);
+        let ledger = Ledger::new(records.clone(), log, facts);
+        let writes = start_writing(ledger, tend, &options);
+        let writes = writes.map_err(|error| folder.failure(error))?;
+        let started = |threads| {
+            start_reading(&records, threads, &options).map_err(|error| folder.failure(error))
+        };
+        let (reads, looks) = (started(READERS)?, started(1)?);
+        let (cursor, near) = (Mutex::default(), Near::default());
+        Ok(Self { reads, looks, writes, folder, records, cursor, near })
     }
 
     /// What a claim comes to, where a reader can tell.
     async fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, StoreError> {
         let asked = ask.clone();
-        let found = self.reads.ask(move |snapshot| snapshot.settled(&asked)).await?;
+        let found = self.reads.ask(move |records| records.settled(&asked)).await?;
         Ok(found.map(|(claimed, record)| {
             self.near.keep(record);
             claimed
@@ -110,35 +137,27 @@ impl EmbeddedStore {
 }
 
 fn start_writing(
-    folder: &Folder,
     ledger: Ledger,
+    tend: impl FnOnce() + Send + 'static,
     options: &EmbeddedOptions,
-) -> Result<Queue<Ledger>, OpenError> {
+) -> io::Result<Queue<Ledger>> {
     let (mut queue, jobs) = Queue::new(options.time_out, StoreErrorKind::MayHaveLanded);
-    let health = Arc::new(Health::default());
-    let (log, wakes) = Log::new();
-    let conn = schema::open_checkpointer(&folder.records())?;
-    let writer = Writer::new(ledger, jobs, log, health.clone());
-    queue
-        .start("selfsame-log", move || checkpointer::run(&conn, &wakes, &health))
-        .and_then(|()| queue.start("selfsame-write", || writer.run()))
-        .map_err(|error| folder.failure(error))?;
+    let writer = Writer::new(ledger, jobs);
+    queue.start("selfsame-tend", tend)?;
+    queue.start("selfsame-write", || writer.run())?;
     Ok(queue)
 }
 
 fn start_reading(
-    folder: &Folder,
+    records: &Arc<Records>,
     threads: usize,
-    boot: Boot,
     options: &EmbeddedOptions,
-) -> Result<Queue<Snapshot>, OpenError> {
+) -> io::Result<Queue<Arc<Records>>> {
     let (mut queue, jobs) = Queue::new(options.time_out, StoreErrorKind::NotWritten);
     let jobs = Arc::new(Mutex::new(jobs));
     for _ in 0..threads {
-        let conn = schema::open_reader(&folder.records())?;
-        let snapshot = Snapshot::new(conn, options.clock.clone(), boot);
-        let reader = Reader { snapshot, jobs: jobs.clone() };
-        queue.start("selfsame-read", || reader.run()).map_err(|error| folder.failure(error))?;
+        let reader = Reader { records: records.clone(), jobs: jobs.clone() };
+        queue.start("selfsame-read", || reader.run())?;
     }
     Ok(queue)
 }

@@ -1,4 +1,4 @@
-//! The reading threads. Each owns a connection; none ever waits for the writer.
+//! The reading threads. None ever waits for the writer.
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
@@ -7,44 +7,30 @@ use parking_lot::Mutex;
 use selfsame_core::StoreErrorKind;
 
 use super::jobs::Job;
-use super::snapshot::Snapshot;
-use super::trouble::Refusal;
-
-/// How many reads may share one snapshot. Few, so that the threads share the work.
-const BATCH_MAX: usize = 16;
+use super::records::Records;
+use super::trouble::{Failure, Refusal};
 
 /// One reading thread of several over the same queue.
 pub(super) struct Reader {
-    pub(super) snapshot: Snapshot,
-    pub(super) jobs: Arc<Mutex<Receiver<Job<Snapshot>>>>,
+    pub(super) records: Arc<Records>,
+    pub(super) jobs: Arc<Mutex<Receiver<Job<Arc<Records>>>>>,
 }
 
 impl Reader {
     /// Reads until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        while let Some(batch) = self.batch() {
-            self.serve(batch);
-        }
-    }
-
-    fn batch(&self) -> Option<Vec<Job<Snapshot>>> {
-        let jobs = self.jobs.lock();
-        let first = jobs.recv().ok()?;
-        Some(std::iter::once(first).chain(jobs.try_iter().take(BATCH_MAX - 1)).collect())
-    }
-
-    fn serve(&mut self, batch: Vec<Job<Snapshot>>) {
-        let begun = self.snapshot.begin().map_err(refusal);
-        for mut job in batch {
-            let read = begun.clone().and_then(|()| job.run(&mut self.snapshot).map_err(refusal));
+        while let Some(mut job) = self.next() {
+            let read = job.run(&mut self.records).map_err(refusal);
             job.tell(read.as_ref().copied());
         }
-        if let Err(error) = self.snapshot.end() {
-            tracing::warn!(%error, "a reader of the store could not end its snapshot");
-        }
+    }
+
+    fn next(&self) -> Option<Job<Arc<Records>>> {
+        self.jobs.lock().recv().ok()
     }
 }
 
-fn refusal(error: rusqlite::Error) -> Refusal {
+fn refusal(failure: Failure) -> Refusal {
+    let (Failure::Refused(error) | Failure::Disk(error)) = failure;
     Refusal::new(StoreErrorKind::NotWritten, format!("the store cannot be read: {error}"))
 }

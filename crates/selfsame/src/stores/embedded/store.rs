@@ -1,5 +1,7 @@
 //! The traits of a store, each call handed to the thread that does it.
 
+use std::ops::Bound;
+
 use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease, Record,
@@ -8,8 +10,25 @@ use selfsame_core::{
 };
 
 use super::EmbeddedStore;
+use super::records::Stretch;
 
-const PAST_ALL_IDS: [u8; RecordId::LEN + 1] = [u8::MAX; RecordId::LEN + 1];
+/// Where the next sweep goes on: first through the records, then through old segments.
+#[derive(Clone, Copy)]
+pub(super) enum Cursor {
+    Records {
+        after: Option<RecordId>,
+    },
+    /// How far the oldest segment, by its number, was looked through.
+    Segments {
+        surveyed: Option<(u32, u64)>,
+    },
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        Self::Records { after: None }
+    }
+}
 
 #[async_trait]
 impl Store for EmbeddedStore {
@@ -18,26 +37,21 @@ impl Store for EmbeddedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        if let Some(claimed) = self.near.settled(ask, self.clock.now()) {
+        if let Some(claimed) = self.near.settled(ask, self.records.clock.now()) {
             return Ok(claimed);
         }
-        // A key that nobody asked for lately is most likely new, and looked for in vain.
-        if self.seen.knows(&ask.id)
+        if self.records.index.get(&ask.id).is_some()
             && let Some(claimed) = self.settled(ask).await?
         {
             return Ok(claimed);
         }
         let written = ask.clone();
         match self.writes.ask(move |ledger| ledger.claim(&written)).await {
-            Ok(claimed) => {
-                self.seen.remember(&ask.id);
-                Ok(claimed)
-            }
             // What needs no write is answered even while nothing can be written.
             Err(error) if !error.is_damaged() => {
                 self.settled(ask).await.ok().flatten().ok_or(error)
             }
-            Err(error) => Err(error),
+            written => written,
         }
     }
 
@@ -67,24 +81,61 @@ impl Store for EmbeddedStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let id = *id;
-        self.reads.ask(move |snapshot| snapshot.get(&id)).await
+        self.reads.ask(move |records| records.seen(&id)).await
     }
 }
 
 #[async_trait]
 impl Sweep for EmbeddedStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
-        let after = self.swept_to.lock().clone();
-        let stretch = self.looks.ask(move |snapshot| snapshot.walk(&after, most)).await?;
-        let swept = self.writes.ask(move |ledger| ledger.sweep(&stretch.due)).await?;
-        let finished = swept.finished && stretch.last.is_none();
-        *self.swept_to.lock() = match stretch.last {
-            Some(last) => last,
-            None if finished => Vec::new(),
-            // Only answers are left to be taken away.
-            None => PAST_ALL_IDS.to_vec(),
+        let cursor = *self.cursor.lock();
+        let (swept, next) = match cursor {
+            Cursor::Records { after } => self.sweep_records(after, most).await?,
+            Cursor::Segments { surveyed } => (Swept::default(), self.tidy(surveyed).await?),
         };
-        Ok(Swept { finished, ..swept })
+        *self.cursor.lock() = next.unwrap_or_default();
+        Ok(Swept { finished: next.is_none(), ..swept })
+    }
+}
+
+impl EmbeddedStore {
+    /// Does what is due to some records. Also tells where to go on, unless all is done.
+    async fn sweep_records(
+        &self,
+        after: Option<RecordId>,
+        most: usize,
+    ) -> Result<(Swept, Option<Cursor>), StoreError> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let due = self.looks.ask(move |records| Ok(records.due(from, most))).await?;
+        let Stretch { sightings, next } = due;
+        let swept = self.writes.ask(move |ledger| Ok(ledger.sweep(sightings))).await?;
+        let next = match next {
+            Some(last) => Some(Cursor::Records { after: Some(last) }),
+            None => self.tidy(None).await?,
+        };
+        Ok((swept, next))
+    }
+
+    /// Takes old segments away, and writes a part of one anew of which little is needed. Tells where
+    /// to go on, unless all is done.
+    async fn tidy(&self, surveyed: Option<(u32, u64)>) -> Result<Option<Cursor>, StoreError> {
+        let removal = self.writes.ask(|ledger| {
+            ledger.remove_unneeded();
+            Ok(())
+        });
+        removal.await?;
+        let survey = self.looks.ask(move |records| {
+            let Some(oldest) = records.segments.oldest_if_wasteful() else { return Ok(None) };
+            let from = surveyed.filter(|(number, _)| *number == oldest.number).map(|(_, at)| at);
+            Ok(Some((oldest.number, records.survey(&oldest, from)?)))
+        });
+        let Some((number, Stretch { sightings, next })) = survey.await? else { return Ok(None) };
+        let rewriting = self.writes.ask(move |ledger| {
+            ledger.rewrite(sightings);
+            Ok(())
+        });
+        rewriting.await?;
+        Ok(Some(Cursor::Segments { surveyed: next.map(|at| (number, at)) }))
     }
 }
 
@@ -92,7 +143,7 @@ impl Sweep for EmbeddedStore {
 impl Inspect for EmbeddedStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
         let find = find.clone();
-        self.looks.ask(move |snapshot| snapshot.find(&find, most)).await
+        self.looks.ask(move |records| records.find(&find, most)).await
     }
 
     async fn resolve(
@@ -106,27 +157,23 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn count(&self) -> Result<Count, StoreError> {
-        self.looks.ask(|snapshot| snapshot.count()).await
+        self.looks.ask(|records| records.count()).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        Ok(self.clock.now())
+        Ok(self.records.clock.now())
     }
 }
 
 #[async_trait]
 impl Facts for EmbeddedStore {
     async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let looked = name.to_owned();
-        if let Some(known) = self.reads.ask(move |snapshot| snapshot.fact(&looked)).await? {
-            return Ok(known);
-        }
         let (name, value) = (name.to_owned(), value.to_vec());
         self.writes.ask(move |ledger| ledger.fact_or(&name, value)).await
     }
 
     async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         let (name, value) = (name.to_owned(), value.to_vec());
-        self.writes.ask(move |ledger| ledger.set_fact(&name, &value)).await
+        self.writes.ask(move |ledger| ledger.set_fact(&name, value)).await
     }
 }

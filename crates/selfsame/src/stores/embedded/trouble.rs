@@ -5,11 +5,9 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-use rusqlite::ErrorCode;
-use rusqlite::ffi::SQLITE_IOERR_SHMSIZE;
 use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 
-use crate::stores::columns;
+use crate::stores::durable;
 
 /// Why an embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -47,15 +45,37 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
         /// Its format.
-        found: i64,
+        found: u64,
         /// The latest format this build knows.
-        known: i64,
+        known: u64,
     },
     /// The file is not ours.
     #[error("{path} is not a store of selfsame; choose another folder", path = path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
+    },
+    /// The records are those of an earlier version of this crate.
+    #[error(
+        "{path} holds records of an earlier version, which this build cannot read; serve them with that \
+         version until they have expired, or choose another folder",
+        path = path.display()
+    )]
+    Earlier {
+        /// The file.
+        path: PathBuf,
+    },
+    /// What was durable once cannot be read any more.
+    #[error(
+        "{path} is damaged: {what}; bring the folder back from a copy of it. Without what is lost, \
+         keys that were used would be new, and run again",
+        path = path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
     },
     /// The file cannot be opened or prepared.
     #[error("cannot open {path}", path = path.display())]
@@ -72,32 +92,32 @@ pub enum OpenError {
 pub(super) enum Trouble {
     /// One record cannot be trusted: whoever asked for it hears of it, and nobody else.
     Damaged(StoreError),
-    /// SQLite could not do it: the whole batch is off.
-    Sqlite(rusqlite::Error),
+    /// The little room that is left is kept for others.
+    Full,
+    /// It was read from a file that is no longer needed: it lies elsewhere now.
+    Moved,
+    /// The disk could not do it: the whole batch is off.
+    Failed(Failure),
 }
 
-impl From<rusqlite::Error> for Trouble {
-    fn from(error: rusqlite::Error) -> Self {
-        Self::Sqlite(error)
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
     }
+}
+
+/// What the disk could not do.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// Nothing was written, and it may be tried again.
+    Refused(io::Error),
+    /// A write or a sync failed, and nobody knows how far it came.
+    Disk(io::Error),
 }
 
 /// Raises the alarm over a record that cannot be trusted.
 pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Trouble {
-    Trouble::Damaged(columns::damaged(id, cause))
-}
-
-/// What SQLite cannot do now says nothing of the record; any other trouble in reading it does.
-pub(super) fn unreadable(id: &RecordId, error: rusqlite::Error) -> Trouble {
-    use ErrorCode::{
-        CannotOpen, DatabaseBusy, DatabaseLocked, DiskFull, OutOfMemory, SystemIoFailure,
-    };
-    match error.sqlite_error_code() {
-        Some(
-            CannotOpen | DatabaseBusy | DatabaseLocked | DiskFull | OutOfMemory | SystemIoFailure,
-        ) => Trouble::Sqlite(error),
-        _ => damaged(id, error),
-    }
+    Trouble::Damaged(durable::damaged(id, cause))
 }
 
 /// Why a batch came to nothing, to be told to each of its callers.
@@ -141,19 +161,23 @@ impl Health {
 
     /// What to tell the callers of a batch that failed. A full disk passes, a failed one does
     /// not. What a failed sync left in the log may still be found there after a restart.
-    pub(super) fn judge(&self, error: &rusqlite::Error) -> Refusal {
-        if is_full(error) {
-            return Refusal::new(StoreErrorKind::NotWritten, format!("the disk is full: {error}"));
-        }
-        if error.sqlite_error_code() != Some(ErrorCode::SystemIoFailure) {
-            return Refusal::new(
-                StoreErrorKind::NotWritten,
-                format!("nothing was written: {error}"),
-            );
-        }
-        // SQLite has one sentence for all of these; its code says whether a write or a sync failed.
-        let code = error.sqlite_extended_error_code().unwrap_or_default();
-        let cause = format!("{error}, code {code} of SQLite");
+    pub(super) fn judge(&self, failure: &Failure) -> Refusal {
+        let error = match failure {
+            Failure::Refused(error) if error.kind() == io::ErrorKind::StorageFull => {
+                return Refusal::new(
+                    StoreErrorKind::NotWritten,
+                    format!("the disk is full: {error}"),
+                );
+            }
+            Failure::Refused(error) => {
+                return Refusal::new(
+                    StoreErrorKind::NotWritten,
+                    format!("nothing was written: {error}"),
+                );
+            }
+            Failure::Disk(error) => error,
+        };
+        let cause = error.to_string();
         if self.broken.set(cause.clone()).is_ok() {
             tracing::error!(
                 cause,
@@ -164,27 +188,15 @@ impl Health {
     }
 }
 
-/// The log's index cannot grow on a full disk either, which SQLite tells in its own way.
-fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
-        || error.sqlite_extended_error_code() == Some(SQLITE_IOERR_SHMSIZE)
-}
-
 #[cfg(test)]
 mod tests {
-    use rusqlite::ffi::{self, SQLITE_BUSY, SQLITE_FULL, SQLITE_IOERR_FSYNC};
-
     use super::*;
-
-    fn failure(code: i32) -> rusqlite::Error {
-        rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)
-    }
 
     #[test]
     fn a_full_disk_passes() {
         let health = Health::default();
-        for code in [SQLITE_FULL, SQLITE_IOERR_SHMSIZE, SQLITE_BUSY] {
-            assert!(health.judge(&failure(code)).error().is_retryable());
+        for kind in [io::ErrorKind::StorageFull, io::ErrorKind::PermissionDenied] {
+            assert!(health.judge(&Failure::Refused(kind.into())).error().is_retryable());
             assert!(health.check().is_ok());
         }
     }
@@ -192,7 +204,8 @@ mod tests {
     #[test]
     fn after_a_failed_sync_nothing_is_written_again() {
         let health = Health::default();
-        let verdict = health.judge(&failure(SQLITE_IOERR_FSYNC)).error();
+        let failure = Failure::Disk(io::Error::other("input/output error"));
+        let verdict = health.judge(&failure).error();
         assert_eq!(verdict.kind(), StoreErrorKind::MayHaveLanded);
         let refusal = health.check().expect_err("the disk failed").error();
         assert!(refusal.to_string().contains("restart"), "{refusal}");

@@ -1,15 +1,13 @@
 //! The writing thread, the only one: one sync to the disk serves a batch of callers.
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::checkpointer::Log;
 use super::jobs::Job;
 use super::ledger::Ledger;
-use super::trouble::{Health, Refusal};
+use super::trouble::{Failure, Health, Refusal};
 
 /// The most work that one commit makes durable.
 const BATCH_MAX: usize = 1024;
@@ -27,20 +25,15 @@ const LAST_BATCH_WEIGHT: f32 = 0.125;
 pub(super) struct Writer {
     ledger: Ledger,
     jobs: Receiver<Job<Ledger>>,
-    log: Log,
-    health: Arc<Health>,
+    health: Health,
     usual_batch: f32,
     last_commit: Duration,
 }
 
 impl Writer {
-    pub(super) fn new(
-        ledger: Ledger,
-        jobs: Receiver<Job<Ledger>>,
-        log: Log,
-        health: Arc<Health>,
-    ) -> Self {
-        Self { ledger, jobs, log, health, usual_batch: 1.0, last_commit: Duration::ZERO }
+    pub(super) fn new(ledger: Ledger, jobs: Receiver<Job<Ledger>>) -> Self {
+        let health = Health::default();
+        Self { ledger, jobs, health, usual_batch: 1.0, last_commit: Duration::ZERO }
     }
 
     /// Writes until the queue is closed and empty.
@@ -51,7 +44,10 @@ impl Writer {
             for job in batch {
                 job.tell(verdict.as_ref().copied());
             }
-            self.tend_log();
+        }
+        if self.health.check().is_ok() {
+            // Without it the next start takes care, as after a crash.
+            let _ = self.ledger.rest();
         }
     }
 
@@ -75,17 +71,14 @@ impl Writer {
 
     fn make_durable(&mut self, batch: &mut [Job<Ledger>]) -> Result<(), Refusal> {
         self.health.check()?;
-        self.commit(batch).map_err(|error| {
-            let refusal = self.health.judge(&error);
-            if let Err(error) = self.ledger.roll_back() {
-                self.health.judge(&error);
-            }
-            refusal
+        self.commit(batch).map_err(|failure| {
+            self.ledger.roll_back();
+            self.health.judge(&failure)
         })
     }
 
-    fn commit(&mut self, batch: &mut [Job<Ledger>]) -> rusqlite::Result<()> {
-        self.ledger.begin()?;
+    fn commit(&mut self, batch: &mut [Job<Ledger>]) -> Result<(), Failure> {
+        self.ledger.begin();
         for job in batch {
             job.run(&mut self.ledger)?;
         }
@@ -93,13 +86,5 @@ impl Writer {
         self.ledger.commit()?;
         self.last_commit = begun.elapsed();
         Ok(())
-    }
-
-    fn tend_log(&mut self) {
-        if self.health.check().is_ok()
-            && let Err(error) = self.log.tend(self.ledger.connection())
-        {
-            self.health.judge(&error);
-        }
     }
 }

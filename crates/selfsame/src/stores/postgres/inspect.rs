@@ -6,7 +6,7 @@ use tokio_postgres::types::ToSql;
 use super::rows::{self, its_answer, its_checkpoint, key_columns};
 use super::session::Session;
 use super::trouble::Access;
-use crate::stores::columns::{count_state, id_range};
+use crate::stores::durable::{count_state, id_range};
 
 /// How many rows are read at a time, because each may come with its answer.
 const PAGE: usize = 64;

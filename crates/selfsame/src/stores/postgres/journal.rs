@@ -24,7 +24,7 @@ use super::trouble::{Access, Fault};
 use super::{PostgresStore, answers};
 use crate::body::BoxError;
 use crate::phases::{Param, Transaction};
-use crate::stores::columns::damaged;
+use crate::stores::durable::damaged;
 
 const NOTE: &str = include_str!("journal.sql");
 const FENCE: &str = include_str!("fence.sql");

@@ -19,7 +19,7 @@ use super::session::Session;
 use super::trouble::Fault;
 use super::writes::Write;
 use super::{PostgresStore, facts, inspect, resolve, shard, sweep};
-use crate::stores::columns::stand_in;
+use crate::stores::durable::stand_in;
 
 impl PostgresStore {
     /// Changes a record by one of core's rules.

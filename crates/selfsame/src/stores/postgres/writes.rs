@@ -10,7 +10,6 @@ use tokio_postgres::types::ToSql;
 use super::rows::{self, Place, Seen};
 use super::session::Session;
 use super::trouble::{Access, Fault};
-use crate::stores::columns::later_birth;
 
 /// A row to be put in the place of the one that was seen.
 pub(super) struct Write {
@@ -74,7 +73,7 @@ fn columns(writes: &[Write]) -> [Column<'_>; 25] {
         each(writes, |_, r| r.fence.number().cast_signed()),
         each(writes, |_, r| r.attempt.cast_signed()),
         each(writes, |_, r| &r.attempt_id.as_bytes()[..]),
-        each(writes, |_, r| later_birth(r).map(|birth| &birth.as_bytes()[..])),
+        each(writes, |_, r| rows::later_birth(r).map(|birth| &birth.as_bytes()[..])),
         each(writes, |_, r| i16::from(wire::recover_code(r.recover))),
         each(writes, |_, r| rows::time(r.created_at)),
         each(writes, |_, r| rows::time(r.expires_at)),

@@ -1,15 +1,10 @@
-//! What stores share that keep records in columns, and their answers apart.
+//! What the durable stores share.
 
 use std::error::Error;
 
-use selfsame_core::{
-    Answer, AnswerBody, Birth, Count, Record, RecordId, StoreError, StoreErrorKind,
-};
+use selfsame_core::{Answer, AnswerBody, Count, RecordId, StoreError, StoreErrorKind};
 
-/// What [`wire::state_code`](selfsame_core::wire::state_code) says of a completed record.
-pub(super) const COMPLETED: u8 = 2;
-
-/// What a completed record shows while its real answer lies in a table of its own.
+/// What a completed record shows while its real answer lies elsewhere.
 pub(super) fn stand_in() -> Answer {
     Answer {
         status: http::StatusCode::OK,
@@ -17,11 +12,6 @@ pub(super) fn stand_in() -> Answer {
         body: AnswerBody::NotKept,
         trailers: http::HeaderMap::new(),
     }
-}
-
-/// The record's birth, where its row must hold it: most records are born by their only claim.
-pub(super) fn later_birth(record: &Record) -> Option<&Birth> {
-    Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
 }
 
 /// So many records have the state that `wire::state_code` numbers so.

@@ -1,0 +1,192 @@
+//! [`Log`]: where changes are written, a batch at a time, each durable before the next.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use selfsame_core::RecordId;
+
+use super::frame::{HEAD_LEN, Head, Kind, Marks};
+use super::index::Place;
+use super::records::Records;
+use super::segment::{START, Segment};
+use super::tender::Tender;
+use super::trouble::Failure;
+
+/// Whom frames are about that are about the log.
+const NOBODY: RecordId = RecordId::from_bytes([0; RecordId::LEN]);
+
+/// The writer's end of the log.
+pub(super) struct Log {
+    records: Arc<Records>,
+    tender: Tender,
+    active: Arc<Segment>,
+    /// Where the next batch goes.
+    end: u64,
+    /// The next batch's number.
+    batch: u64,
+    /// The frames of a batch, with room for their heads.
+    buffer: Vec<u8>,
+    heads: Vec<(usize, Head)>,
+}
+
+/// A frame of the batch that is being put together.
+#[derive(Debug, Clone)]
+pub(super) struct Draft {
+    frame: Range<usize>,
+}
+
+/// Where a batch was written.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Base {
+    segment: u32,
+    offset: u64,
+}
+
+impl Base {
+    pub(super) fn place(&self, draft: &Draft) -> Place {
+        let number = |number: u64| u32::try_from(number).expect("a segment is far below 4 GiB");
+        let Range { start, end } = draft.frame;
+        let offset = number(self.offset + start as u64);
+        Place { segment: self.segment, offset, len: number((end - start) as u64) }
+    }
+}
+
+impl Log {
+    /// Goes on in `active` behind its last batch.
+    pub(super) fn new(
+        records: Arc<Records>,
+        tender: Tender,
+        active: Arc<Segment>,
+        end: u64,
+        batch: u64,
+    ) -> Self {
+        let (buffer, heads) = (Vec::new(), Vec::new());
+        Self { records, tender, active, end, batch, buffer, heads }
+    }
+
+    /// Adds a frame to the batch.
+    pub(super) fn draft(
+        &mut self,
+        kind: Kind,
+        id: RecordId,
+        marks: Marks,
+        payload: &[&[u8]],
+    ) -> Draft {
+        let start = self.buffer.len();
+        self.buffer.extend_from_slice(&[0; HEAD_LEN]);
+        for part in payload {
+            self.buffer.extend_from_slice(part);
+        }
+        let payload = &self.buffer[start + HEAD_LEN..];
+        let payload_len = u32::try_from(payload.len()).expect("bodies are capped far below 4 GiB");
+        let payload_sum = crc32fast::hash(payload);
+        let head = Head { kind, closes: false, batch: 0, id, marks, payload_len, payload_sum };
+        self.heads.push((start, head));
+        Draft { frame: start..self.buffer.len() }
+    }
+
+    /// The payload of a frame of this batch.
+    pub(super) fn payload(&self, draft: &Draft) -> &[u8] {
+        &self.buffer[draft.frame.start + HEAD_LEN..draft.frame.end]
+    }
+
+    /// Makes the batch durable. A batch without frames costs nothing.
+    pub(super) fn commit(&mut self) -> Result<Option<Base>, Failure> {
+        if self.heads.is_empty() {
+            return Ok(None);
+        }
+        if !self.has_room_for(self.buffer.len()) {
+            self.roll()?;
+        }
+        let last = self.heads.len() - 1;
+        for (at, (start, mut head)) in self.heads.drain(..).enumerate() {
+            (head.batch, head.closes) = (self.batch, at == last);
+            let head = head.encode(self.active.number);
+            self.buffer[start..start + HEAD_LEN].copy_from_slice(&head);
+        }
+        self.active.write(&self.buffer, self.end).map_err(Failure::of_write)?;
+        self.active.sync().map_err(Failure::Disk)?;
+        let base = Base { segment: self.active.number, offset: self.end };
+        self.end += self.buffer.len() as u64;
+        self.batch += 1;
+        self.abandon();
+        self.prepare();
+        Ok(Some(base))
+    }
+
+    /// Whether room is so short that it is kept for those that run already: half a segment, if there
+    /// is no room for another.
+    pub(super) fn is_short_of_room(&mut self) -> bool {
+        self.prepare() && self.tender.is_short()
+    }
+
+    /// Says at the end of the log that it is its end, and not what a crash has left of it.
+    pub(super) fn rest(&mut self) -> Result<(), Failure> {
+        self.abandon();
+        self.draft(Kind::Rest, NOBODY, Marks::NONE, &[]);
+        self.commit()?;
+        self.tender.forget_prepared();
+        Ok(())
+    }
+
+    /// Forgets the batch.
+    pub(super) fn abandon(&mut self) {
+        self.buffer.clear();
+        self.heads.clear();
+    }
+
+    /// Has a segment taken away that nobody needs.
+    pub(super) fn remove(&self, segment: Arc<Segment>) {
+        self.tender.remove(segment);
+    }
+
+    /// Has the next segment made in time. Whether it is time.
+    fn prepare(&mut self) -> bool {
+        let is_time = self.end > self.active.capacity / 2;
+        if is_time {
+            self.tender.prepare(self.active.number + 1, self.records.segments.next_size());
+        }
+        is_time
+    }
+
+    /// Behind each batch there is room for a seal. What is larger than a segment makes its own
+    /// longer.
+    fn has_room_for(&self, len: usize) -> bool {
+        let needed = (len + HEAD_LEN) as u64;
+        self.end + needed <= self.active.capacity || self.end == START
+    }
+
+    /// Goes on in the next segment. That there is one is made sure of first, because nothing can be
+    /// written behind a seal; and the seal is durable before anything is written behind it.
+    fn roll(&mut self) -> Result<(), Failure> {
+        let size = self.records.segments.next_size();
+        let next = self.tender.take(self.active.number + 1, size).map_err(Failure::Refused)?;
+        let seal = Head {
+            kind: Kind::Seal,
+            closes: true,
+            batch: self.batch,
+            id: NOBODY,
+            marks: Marks::NONE,
+            payload_len: 0,
+            payload_sum: crc32fast::hash(&[]),
+        };
+        let sealed = self.active.write(&seal.encode(self.active.number), self.end);
+        sealed.and_then(|()| self.active.sync()).map_err(Failure::Disk)?;
+        self.batch += 1;
+        self.active = Arc::new(next);
+        self.end = START;
+        self.records.segments.add(self.active.clone());
+        Ok(())
+    }
+}
+
+impl Failure {
+    /// What it means that the log could not be written.
+    fn of_write(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Refused(error),
+            _ => Self::Disk(error),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! [`Reading`]: a segment that is read frame by frame.
+
+use std::io;
+
+use super::frame::{HEAD_LEN, Head, MAGIC};
+use super::index::Place;
+use super::segment::{START, Segment};
+
+/// How much is read at a time.
+const READ_BYTES: usize = 256 * 1024;
+
+/// A segment that is being read.
+pub(super) struct Reading<'a> {
+    pub(super) segment: &'a Segment,
+    /// Where the next frame begins.
+    pub(super) at: u64,
+    buffer: Vec<u8>,
+    /// Where the buffer begins in the segment.
+    start: u64,
+}
+
+impl<'a> Reading<'a> {
+    pub(super) fn new(segment: &'a Segment) -> Self {
+        Self::from(segment, START)
+    }
+
+    /// Reads from the frame on that begins there.
+    pub(super) fn from(segment: &'a Segment, at: u64) -> Self {
+        Self { segment, at, buffer: Vec::new(), start: at }
+    }
+
+    /// The head of the next frame, if there is one.
+    pub(super) fn head(&mut self) -> io::Result<Option<Head>> {
+        let number = self.segment.number;
+        let bytes = self.bytes(self.at, HEAD_LEN)?;
+        Ok(bytes.try_into().ok().and_then(|bytes| Head::decode(bytes, number)))
+    }
+
+    /// Whether what follows the head is what was written.
+    pub(super) fn is_sound(&mut self, head: &Head) -> io::Result<bool> {
+        let len = head.payload_len as usize;
+        let payload = self.bytes(self.at + HEAD_LEN as u64, len)?;
+        Ok(payload.len() == len && crc32fast::hash(payload) == head.payload_sum)
+    }
+
+    /// The place of the next frame.
+    pub(super) fn place(&self, head: &Head) -> Place {
+        let number = |number: u64| u32::try_from(number).expect("a segment is far below 4 GiB");
+        Place {
+            segment: self.segment.number,
+            offset: number(self.at),
+            len: number(head.frame_len()),
+        }
+    }
+
+    /// Whether a batch was written behind this one, which was durable then.
+    pub(super) fn is_followed(&mut self, batch: u64) -> io::Result<bool> {
+        let mut at = self.at + 1;
+        loop {
+            let number = self.segment.number;
+            let bytes = self.bytes(at, READ_BYTES)?;
+            if bytes.len() < HEAD_LEN {
+                return Ok(false);
+            }
+            let heads = bytes.windows(HEAD_LEN).filter(|bytes| bytes.starts_with(&MAGIC));
+            let mut heads = heads.filter_map(|bytes| Head::decode(bytes.try_into().ok()?, number));
+            if heads.any(|head| head.batch > batch) {
+                return Ok(true);
+            }
+            at += (bytes.len() - HEAD_LEN + 1) as u64;
+        }
+    }
+
+    /// So many bytes from `at` on, or as many as there are.
+    fn bytes(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
+        let is_here = at >= self.start && at + len as u64 <= self.start + self.buffer.len() as u64;
+        if !is_here {
+            self.buffer.resize(len.max(READ_BYTES), 0);
+            let read = self.segment.read_some(&mut self.buffer, at)?;
+            self.buffer.truncate(read);
+            self.start = at;
+        }
+        let from = usize::try_from(at - self.start).expect("it is in the buffer");
+        let to = self.buffer.len().min(from + len);
+        Ok(&self.buffer[from..to])
+    }
+}

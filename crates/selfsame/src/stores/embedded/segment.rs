@@ -1,0 +1,212 @@
+//! [`Segment`]: one file of the log.
+//!
+//! It is written full of zeros before it is used, because a file that grows costs up to three times
+//! as much per commit.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::OpenError;
+use super::folder::sync_folder;
+
+/// What a segment begins with: who we are, the format, its number, and their checksum.
+pub(super) const START: u64 = 20;
+const NAME: &[u8; 8] = b"selfsame";
+const FORMAT: u32 = 1;
+
+const PREFIX: &str = "records-";
+const SUFFIX: &str = ".log";
+const UNFINISHED: &str = "records.new";
+
+/// How much is written at a time while a segment is made, so that commits get their turn.
+const STEP: usize = 256 * 1024;
+
+/// One file of the log.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) number: u32,
+    pub(super) path: PathBuf,
+    file: File,
+    /// How much of it was written beforehand.
+    pub(super) capacity: u64,
+}
+
+impl Segment {
+    /// Makes a segment of this size. It has its name only when it is whole.
+    pub(super) fn create(folder: &Path, number: u32, size: u64) -> io::Result<Self> {
+        let unfinished = folder.join(UNFINISHED);
+        let made = Self::fill(&unfinished, number, size).and_then(|file| {
+            let path = folder.join(format!("{PREFIX}{number:08}{SUFFIX}"));
+            fs::rename(&unfinished, &path)?;
+            sync_folder(folder)?;
+            Ok(Self { number, path, file, capacity: size })
+        });
+        if made.is_err() {
+            // Half a segment would only take room from others.
+            let _ = fs::remove_file(&unfinished);
+        }
+        made
+    }
+
+    fn fill(path: &Path, number: u32, size: u64) -> io::Result<File> {
+        let file = private_file().create(true).truncate(true).open(path)?;
+        write_all_at(&file, &start(number), 0)?;
+        let zeros = vec![0; STEP];
+        let mut end = START;
+        while end < size {
+            let step = zeros.len().min(usize::try_from(size - end).unwrap_or(usize::MAX));
+            write_all_at(&file, &zeros[..step], end)?;
+            file.sync_data()?;
+            end += step as u64;
+        }
+        file.sync_all()?;
+        Ok(file)
+    }
+
+    /// The segments in `folder`, the oldest first.
+    pub(super) fn open_all(folder: &Path) -> Result<Vec<Self>, OpenError> {
+        let failed = |source: io::Error| OpenError::Folder { path: folder.to_owned(), source };
+        match fs::remove_file(folder.join(UNFINISHED)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let mut segments = Vec::new();
+        for entry in fs::read_dir(folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            if let Some(number) = number_of(&path) {
+                segments.push(Self::open(path, number)?);
+            }
+        }
+        segments.sort_by_key(|segment| segment.number);
+        let missing = segments.windows(2).find(|pair| pair[0].number + 1 != pair[1].number);
+        if let Some(pair) = missing {
+            return Err(OpenError::Damaged {
+                path: pair[0].path.clone(),
+                what: "the file after it is missing".to_owned(),
+            });
+        }
+        Ok(segments)
+    }
+
+    fn open(path: PathBuf, number: u32) -> Result<Self, OpenError> {
+        let read = || {
+            let file = private_file().open(&path)?;
+            let capacity = file.metadata()?.len();
+            let mut found = [0; START as usize];
+            if capacity >= START {
+                read_exact_at(&file, &mut found, 0)?;
+            }
+            Ok((file, capacity, found))
+        };
+        let (file, capacity, found) = match read() {
+            Ok(read) => read,
+            Err(source) => {
+                let source: io::Error = source;
+                return Err(OpenError::File { path, source: source.into() });
+            }
+        };
+        if found != start(number) {
+            return Err(not_ours(path, &found));
+        }
+        Ok(Self { number, path, file, capacity })
+    }
+
+    pub(super) fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        write_all_at(&self.file, bytes, at)
+    }
+
+    /// Returns when all that was written is on the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    pub(super) fn read(&self, len: usize, at: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        read_exact_at(&self.file, &mut bytes, at)?;
+        Ok(bytes)
+    }
+
+    /// Reads as much of `bytes` as there is.
+    pub(super) fn read_some(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
+        let left = self.file.metadata()?.len().saturating_sub(at);
+        let len = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        read_exact_at(&self.file, &mut bytes[..len], at)?;
+        Ok(len)
+    }
+
+    /// Takes the file away. Whoever still reads it may go on. It is gone for good before a younger
+    /// one can be: what an older file says must never come back without what a younger one says.
+    pub(super) fn remove(&self) -> io::Result<()> {
+        fs::remove_file(&self.path)?;
+        sync_folder(self.path.parent().expect("a file is in a folder"))
+    }
+}
+
+fn start(number: u32) -> [u8; START as usize] {
+    let mut bytes = [0; START as usize];
+    bytes[..8].copy_from_slice(NAME);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[12..16].copy_from_slice(&number.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[..16]);
+    bytes[16..].copy_from_slice(&sum.to_le_bytes());
+    bytes
+}
+
+/// Why a segment with another start is refused.
+fn not_ours(path: PathBuf, found: &[u8; START as usize]) -> OpenError {
+    let number = |at: usize| u32::from_le_bytes(found[at..at + 4].try_into().expect("4 bytes"));
+    if &found[..8] != NAME {
+        return OpenError::Foreign { path };
+    }
+    if number(16) == crc32fast::hash(&found[..16]) && number(8) > FORMAT {
+        return OpenError::Newer { path, found: number(8).into(), known: FORMAT.into() };
+    }
+    OpenError::Damaged { path, what: "its beginning is not what was written".to_owned() }
+}
+
+fn number_of(path: &Path) -> Option<u32> {
+    let name = path.file_name()?.to_str()?;
+    name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
+}
+
+fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+#[cfg(unix)]
+fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let written = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
+        bytes = &bytes[written..];
+        at += written as u64;
+    }
+    Ok(())
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let read = std::os::windows::fs::FileExt::seek_read(file, bytes, at)?;
+        if read == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes = &mut bytes[read..];
+        at += read as u64;
+    }
+    Ok(())
+}
