@@ -76,6 +76,7 @@ fn all() -> Vec<Golden> {
         golden_record("record-tombstone", bare(record(State::Tombstone))),
         golden_answer("answer", answer()),
         golden_answer("answer-not-kept", not_kept),
+        Golden::new("bare-answer", answer(), wire::encode_bare_answer, wire::decode_bare_answer),
         Golden::new(
             "checkpoint",
             checkpoint(),

@@ -87,6 +87,24 @@ fn a_tombstone_is_seen_without_what_it_was() {
 }
 
 #[test]
+fn nothing_becomes_of_a_settled_record_and_something_does_when_that_is_over() {
+    let (resumable, _) = claimed(Recover::Resume);
+    let (unresumable, _) = claimed(Recover::Hold);
+    let failed = Record { state: State::Failed, ..resumable.clone() };
+    let buried = Record { state: State::Tombstone, ..completed(HOUR) };
+    let records =
+        [resumable, unresumable, failed, buried, completed(Duration::ZERO), completed(HOUR)];
+    for record in records {
+        let end = record.settled_until();
+        assert_eq!(record.due(before(end)), None, "{record:?}");
+        assert_eq!(record.clone().seen_at(before(end)), Some(record.clone()));
+        assert!(record.due(end).is_some(), "{record:?}");
+    }
+    let held = Record { state: held(), ..completed(HOUR) };
+    assert_eq!(held.due(before(held.settled_until())), None);
+}
+
+#[test]
 fn what_is_not_remembered_is_never_a_tombstone() {
     let (record, end) = (completed(Duration::ZERO), NOW + RETENTION);
     assert!(!record.is_tombstone(end) && record.is_expired(end));

@@ -18,6 +18,7 @@ pub(super) enum Kind {
     Checkpoint = 3,
     Landing = 4,
     Phase = 5,
+    BareAnswer = 6,
 }
 
 pub(super) mod tag {

@@ -179,6 +179,21 @@ pub fn decode_answer(id: &RecordId, bytes: &[u8]) -> Result<Answer, WireError> {
     Ok(answer)
 }
 
+/// An answer for stores whose frames say themselves whose it is.
+pub fn encode_bare_answer(answer: &Answer) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::BareAnswer);
+    writer.answer(answer);
+    writer.finish()
+}
+
+/// Reads what [`encode_bare_answer`] wrote.
+pub fn decode_bare_answer(bytes: &[u8]) -> Result<Answer, WireError> {
+    let mut fields = Fields::open(bytes, Kind::BareAnswer)?;
+    let answer = fields.answer()?;
+    fields.end()?;
+    Ok(answer)
+}
+
 /// A checkpoint, bound to its record.
 pub fn encode_checkpoint(id: &RecordId, checkpoint: &Checkpoint) -> Vec<u8> {
     let mut writer = Writer::new(Kind::Checkpoint);

@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod expiry;
+mod golden;
 mod opening;
 mod restart;
 mod writing;

@@ -172,7 +172,7 @@ fn sum(segment: u32, head: &[u8; HEAD_LEN]) -> u32 {
 pub(super) fn ended(mut claimed: Record, payload: &[u8]) -> Result<Record, WireError> {
     let (at, answer) = payload.split_first_chunk::<8>().ok_or(WireError::NotAFrame)?;
     let at = Timestamp::from_millis(u64::from_le_bytes(*at));
-    let answer = wire::decode_answer(&claimed.id, answer)?;
+    let answer = wire::decode_bare_answer(answer)?;
     let Record { id, fence, attempt_id, .. } = claimed;
     let lease = Lease { id, fence, attempt_id, length: Duration::ZERO };
     match claimed.complete(&lease, answer, at) {

@@ -151,8 +151,7 @@ impl Ledger {
     pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {
         let now = self.now;
         if self.find(&lease.id)?.is_some_and(|record| record.is_forgotten_by(lease, release)) {
-            self.log.draft(Kind::Gone, lease.id, Marks::NONE, &[]);
-            self.remove(lease.id);
+            self.forget(lease.id);
             return Ok(Fenced::Applied);
         }
         self.change(lease, |record| record.release(lease, release, now))
@@ -243,6 +242,12 @@ impl Ledger {
         Ok(self.facts.set(name, value).map_err(Failure::Refused)?)
     }
 
+    /// There is no such record any more, and was none after a restart either.
+    pub(super) fn forget(&mut self, id: RecordId) {
+        self.log.draft(Kind::Gone, id, Marks::NONE, &[]);
+        self.remove(id);
+    }
+
     fn change(
         &mut self,
         lease: &Lease,
@@ -263,7 +268,7 @@ impl Ledger {
             Some(Fresh::Gone) => Ok(None),
             Some(Fresh::Ended { record, frame }) => {
                 let answer = &self.log.payload(frame)[size_of::<u64>()..];
-                let answer = wire::decode_answer(id, answer).expect("it was just encoded");
+                let answer = wire::decode_bare_answer(answer).expect("it was just encoded");
                 let mut record = record.clone();
                 record.state = State::Completed { at: self.now, answer };
                 Ok(Some(record))

@@ -125,6 +125,19 @@ impl EmbeddedStore {
         Ok(Self { reads, looks, writes, folder, records, cursor, near })
     }
 
+    /// Forgets the damaged records whose ids, in hexadecimal, begin with `prefix`, and tells how many
+    /// there were. Their keys are new then: only a person can know that their work was not done.
+    pub async fn forget_damaged(&self, prefix: &str) -> Result<usize, StoreError> {
+        let prefix = prefix.to_owned();
+        let damaged = self.looks.ask(move |records| records.damaged(&prefix)).await?;
+        let forgotten = self.writes.ask(move |ledger| {
+            let count = damaged.len();
+            damaged.into_iter().for_each(|id| ledger.forget(id));
+            Ok(count)
+        });
+        forgotten.await
+    }
+
     /// What a claim comes to, where a reader can tell.
     async fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, StoreError> {
         let asked = ask.clone();

@@ -120,6 +120,27 @@ impl Records {
         Ok(found)
     }
 
+    /// The damaged records whose ids, in hexadecimal, begin so.
+    pub(super) fn damaged(&self, prefix: &str) -> Result<Vec<RecordId>, Trouble> {
+        let Some((low, high)) = id_range(prefix) else { return Ok(Vec::new()) };
+        let mut ids = Vec::new();
+        let from = Bound::Included(RecordId::from_bytes(low));
+        self.index.walk(from, usize::MAX, |id, _| {
+            if *id.as_bytes() <= high {
+                ids.push(*id);
+            }
+        });
+        let mut found = Vec::new();
+        for id in ids {
+            match self.get(&id) {
+                Ok(_) => {}
+                Err(Trouble::Damaged(_)) => found.push(id),
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(found)
+    }
+
     pub(super) fn count(&self) -> Result<Count, Trouble> {
         let now = self.clock.now();
         let mut by_state = [0; 16];

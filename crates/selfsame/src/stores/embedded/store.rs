@@ -70,7 +70,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        let (lease, frame) = (*lease, wire::encode_answer(&lease.id, answer));
+        let (lease, frame) = (*lease, wire::encode_bare_answer(answer));
         self.writes.ask(move |ledger| ledger.complete(&lease, &frame)).await
     }
 
