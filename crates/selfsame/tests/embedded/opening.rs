@@ -22,8 +22,8 @@ fn a_newer_format_is_refused() {
     let log = only_segment(&folder);
     let mut bytes = fs::read(&log).expect("the log is there");
     bytes[8] = 99;
-    let sum = crc32fast::hash(&bytes[..16]);
-    bytes[16..20].copy_from_slice(&sum.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[..24]);
+    bytes[24..28].copy_from_slice(&sum.to_le_bytes());
     fs::write(&log, bytes).expect("the log can be written");
     let error = refused(folder.path());
     assert!(matches!(error, OpenError::Newer { found: 99, .. }), "{error}");

@@ -18,6 +18,11 @@ const CLOSES: u8 = 0x80;
 const REMEMBERED: u8 = 0x40;
 const STATE: u8 = 0x0f;
 
+/// Random, one for each segment. No two have the same heads then, and nobody can write a body that
+/// contains one: what a crash leaves of a log is searched for heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Salt(pub(super) u64);
+
 /// What a frame says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -104,8 +109,8 @@ pub(super) fn key_mark(key: &str) -> u32 {
 }
 
 impl Head {
-    /// The head as it is written in this segment; elsewhere it is none.
-    pub(super) fn encode(&self, segment: u32) -> [u8; HEAD_LEN] {
+    /// The head as it is written in a segment with this salt; elsewhere it is none.
+    pub(super) fn encode(&self, salt: Salt) -> [u8; HEAD_LEN] {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
         let bits =
             self.marks.state | flag(self.closes, CLOSES) | flag(self.marks.remembered, REMEMBERED);
@@ -118,16 +123,16 @@ impl Head {
         bytes[20..28].copy_from_slice(&self.marks.settled_until.as_millis().to_le_bytes());
         bytes[28..32].copy_from_slice(&self.marks.key.to_le_bytes());
         bytes[32..64].copy_from_slice(self.id.as_bytes());
-        let sum = sum(segment, &bytes);
+        let sum = sum(salt, &bytes);
         bytes[64..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
-    /// The head that `bytes` are in this segment, if they are one.
-    pub(super) fn decode(bytes: &[u8; HEAD_LEN], segment: u32) -> Option<Self> {
+    /// The head that `bytes` are in a segment with this salt, if they are one.
+    pub(super) fn decode(bytes: &[u8; HEAD_LEN], salt: Salt) -> Option<Self> {
         let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        if bytes[..2] != MAGIC || number(64) != sum(segment, bytes) {
+        if bytes[..2] != MAGIC || number(64) != sum(salt, bytes) {
             return None;
         }
         let kind = match bytes[2] {
@@ -161,9 +166,9 @@ impl Head {
     }
 }
 
-fn sum(segment: u32, head: &[u8; HEAD_LEN]) -> u32 {
+fn sum(salt: Salt, head: &[u8; HEAD_LEN]) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&segment.to_le_bytes());
+    hasher.update(&salt.0.to_le_bytes());
     hasher.update(&head[..64]);
     hasher.finalize()
 }
@@ -202,21 +207,21 @@ mod tests {
 
     #[test]
     fn a_head_is_read_as_it_was_written() {
-        assert_eq!(Head::decode(&head().encode(3), 3), Some(head()));
+        assert_eq!(Head::decode(&head().encode(Salt(3)), Salt(3)), Some(head()));
     }
 
     #[test]
     fn a_head_with_any_bit_flipped_is_none() {
-        let bytes = head().encode(3);
+        let bytes = head().encode(Salt(3));
         for bit in 0..HEAD_LEN * 8 {
             let mut bytes = bytes;
             bytes[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Head::decode(&bytes, 3), None, "bit {bit}");
+            assert_eq!(Head::decode(&bytes, Salt(3)), None, "bit {bit}");
         }
     }
 
     #[test]
     fn a_head_of_another_segment_is_none() {
-        assert_eq!(Head::decode(&head().encode(3), 4), None);
+        assert_eq!(Head::decode(&head().encode(Salt(3)), Salt(4)), None);
     }
 }

@@ -102,7 +102,7 @@ impl Log {
         let last = self.heads.len() - 1;
         for (at, (start, mut head)) in self.heads.drain(..).enumerate() {
             (head.batch, head.closes) = (self.batch, at == last);
-            let head = head.encode(self.active.number);
+            let head = head.encode(self.active.salt);
             self.buffer[start..start + HEAD_LEN].copy_from_slice(&head);
         }
         self.active.write(&self.buffer, self.end).map_err(Failure::of_write)?;
@@ -171,7 +171,7 @@ impl Log {
             payload_len: 0,
             payload_sum: crc32fast::hash(&[]),
         };
-        let sealed = self.active.write(&seal.encode(self.active.number), self.end);
+        let sealed = self.active.write(&seal.encode(self.active.salt), self.end);
         sealed.and_then(|()| self.active.sync()).map_err(Failure::Disk)?;
         self.batch += 1;
         self.active = Arc::new(next);

@@ -31,9 +31,9 @@ impl<'a> Reading<'a> {
 
     /// The head of the next frame, if there is one.
     pub(super) fn head(&mut self) -> io::Result<Option<Head>> {
-        let number = self.segment.number;
+        let salt = self.segment.salt;
         let bytes = self.bytes(self.at, HEAD_LEN)?;
-        Ok(bytes.try_into().ok().and_then(|bytes| Head::decode(bytes, number)))
+        Ok(bytes.try_into().ok().and_then(|bytes| Head::decode(bytes, salt)))
     }
 
     /// Whether what follows the head is what was written.
@@ -57,13 +57,13 @@ impl<'a> Reading<'a> {
     pub(super) fn is_followed(&mut self, batch: u64) -> io::Result<bool> {
         let mut at = self.at + 1;
         loop {
-            let number = self.segment.number;
+            let salt = self.segment.salt;
             let bytes = self.bytes(at, READ_BYTES)?;
             if bytes.len() < HEAD_LEN {
                 return Ok(false);
             }
             let heads = bytes.windows(HEAD_LEN).filter(|bytes| bytes.starts_with(&MAGIC));
-            let mut heads = heads.filter_map(|bytes| Head::decode(bytes.try_into().ok()?, number));
+            let mut heads = heads.filter_map(|bytes| Head::decode(bytes.try_into().ok()?, salt));
             if heads.any(|head| head.batch > batch) {
                 return Ok(true);
             }

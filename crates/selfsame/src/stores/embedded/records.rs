@@ -258,7 +258,7 @@ impl Records {
         };
         let payload = frame.split_off(HEAD_LEN);
         let head = frame.as_slice().try_into().ok();
-        let head = head.and_then(|head| Head::decode(head, segment.number));
+        let head = head.and_then(|head| Head::decode(head, segment.salt));
         let fits = head.is_some_and(|head| {
             head.id == *id && head.kind == kind && head.payload_sum == crc32fast::hash(&payload)
         });

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 
 use super::OpenError;
 use super::folder::sync_folder;
+use super::frame::Salt;
 
-/// What a segment begins with: who we are, the format, its number, and their checksum.
-pub(super) const START: u64 = 20;
+/// What a segment begins with: who we are, the format, its number, its salt, and their checksum.
+pub(super) const START: u64 = 28;
+const SUM_AT: usize = 24;
 const NAME: &[u8; 8] = b"selfsame";
 const FORMAT: u32 = 1;
 
@@ -26,6 +28,7 @@ const STEP: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) number: u32,
+    pub(super) salt: Salt,
     pub(super) path: PathBuf,
     file: File,
     /// How much of it was written beforehand.
@@ -36,11 +39,12 @@ impl Segment {
     /// Makes a segment of this size. It has its name only when it is whole.
     pub(super) fn create(folder: &Path, number: u32, size: u64) -> io::Result<Self> {
         let unfinished = folder.join(UNFINISHED);
-        let made = Self::fill(&unfinished, number, size).and_then(|file| {
+        let salt = Salt(getrandom::u64()?);
+        let made = Self::fill(&unfinished, &start(number, salt), size).and_then(|file| {
             let path = folder.join(format!("{PREFIX}{number:08}{SUFFIX}"));
             fs::rename(&unfinished, &path)?;
             sync_folder(folder)?;
-            Ok(Self { number, path, file, capacity: size })
+            Ok(Self { number, salt, path, file, capacity: size })
         });
         if made.is_err() {
             // Half a segment would only take room from others.
@@ -49,9 +53,9 @@ impl Segment {
         made
     }
 
-    fn fill(path: &Path, number: u32, size: u64) -> io::Result<File> {
+    fn fill(path: &Path, start: &[u8], size: u64) -> io::Result<File> {
         let file = private_file().create(true).truncate(true).open(path)?;
-        write_all_at(&file, &start(number), 0)?;
+        write_all_at(&file, start, 0)?;
         let zeros = vec![0; STEP];
         let mut end = START;
         while end < size {
@@ -106,10 +110,12 @@ impl Segment {
                 return Err(OpenError::File { path, source: source.into() });
             }
         };
-        if found != start(number) {
+        let salt = found[16..SUM_AT].try_into().expect("8 bytes");
+        let salt = Salt(u64::from_le_bytes(salt));
+        if found != start(number, salt) {
             return Err(not_ours(path, &found));
         }
-        Ok(Self { number, path, file, capacity })
+        Ok(Self { number, salt, path, file, capacity })
     }
 
     pub(super) fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -143,13 +149,14 @@ impl Segment {
     }
 }
 
-fn start(number: u32) -> [u8; START as usize] {
+fn start(number: u32, salt: Salt) -> [u8; START as usize] {
     let mut bytes = [0; START as usize];
     bytes[..8].copy_from_slice(NAME);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     bytes[12..16].copy_from_slice(&number.to_le_bytes());
-    let sum = crc32fast::hash(&bytes[..16]);
-    bytes[16..].copy_from_slice(&sum.to_le_bytes());
+    bytes[16..SUM_AT].copy_from_slice(&salt.0.to_le_bytes());
+    let sum = crc32fast::hash(&bytes[..SUM_AT]);
+    bytes[SUM_AT..].copy_from_slice(&sum.to_le_bytes());
     bytes
 }
 
@@ -159,7 +166,7 @@ fn not_ours(path: PathBuf, found: &[u8; START as usize]) -> OpenError {
     if &found[..8] != NAME {
         return OpenError::Foreign { path };
     }
-    if number(16) == crc32fast::hash(&found[..16]) && number(8) > FORMAT {
+    if number(SUM_AT) == crc32fast::hash(&found[..SUM_AT]) && number(8) > FORMAT {
         return OpenError::Newer { path, found: number(8).into(), known: FORMAT.into() };
     }
     OpenError::Damaged { path, what: "its beginning is not what was written".to_owned() }
