@@ -102,12 +102,16 @@ fn a_folder_that_cannot_be_made_is_named_with_the_reason() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_is_made_for_its_owner_alone() {
+fn a_folder_and_its_files_are_made_for_their_owner_alone() {
     use std::os::unix::fs::PermissionsExt;
     let folder = folder();
     let path = folder.path().join("one/two");
     let store = EmbeddedStore::open(&path, EmbeddedOptions::default()).expect("it is made");
     let mode = fs::metadata(&path).expect("it is there").permissions().mode();
     assert_eq!(mode & 0o777, 0o700);
+    for name in ["facts", "records-00000001.log"] {
+        let mode = fs::metadata(path.join(name)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
     drop(store);
 }

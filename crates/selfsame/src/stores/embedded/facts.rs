@@ -4,12 +4,12 @@
 //! installation's secret every key would be a new one, so that it is missing must not go unnoticed.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
-use super::folder::sync_folder;
+use super::folder::{private_file, sync_folder};
 
 const NAME: &str = "facts";
 const UNFINISHED: &str = "facts.new";
@@ -58,7 +58,7 @@ impl FactsFile {
 
     fn write(&self) -> io::Result<()> {
         let unfinished = self.folder.join(UNFINISHED);
-        let mut file = File::create(&unfinished)?;
+        let mut file = private_file().create(true).truncate(true).open(&unfinished)?;
         file.write_all(&encode(&self.known))?;
         file.sync_all()?;
         fs::rename(unfinished, self.folder.join(NAME))?;

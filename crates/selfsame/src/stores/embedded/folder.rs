@@ -70,6 +70,15 @@ fn private_folder() -> DirBuilder {
     DirBuilder::new()
 }
 
+/// How a file is opened that only its owner may read, and made so where it is made.
+pub(super) fn private_file() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
 /// Makes durable which files the folder has.
 #[cfg(unix)]
 pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {

@@ -3,12 +3,12 @@
 //! It is written full of zeros before it is used, because a file that grows costs up to three times
 //! as much per commit.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
-use super::folder::sync_folder;
+use super::folder::{private_file, sync_folder};
 use super::frame::Salt;
 
 /// What a segment begins with: who we are, the format, its number, its salt, and their checksum.
@@ -175,14 +175,6 @@ fn not_ours(path: PathBuf, found: &[u8; START as usize]) -> OpenError {
 fn number_of(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX)?.parse().ok()
-}
-
-fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
 }
 
 #[cfg(unix)]
