@@ -1,6 +1,7 @@
 //! [`Index`]: where each record lies in the log, and what is known of it without reading.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::ops::Bound;
 
 use parking_lot::RwLock;
@@ -66,13 +67,28 @@ impl Index {
         self.shards[shard(id)].read().get(id).copied()
     }
 
-    /// Puts an entry in the place of the one before.
-    pub(super) fn put(&self, id: RecordId, entry: Entry) -> Option<Entry> {
-        self.shards[shard(&id)].write().insert(id, entry)
-    }
-
-    pub(super) fn remove(&self, id: &RecordId) -> Option<Entry> {
-        self.shards[shard(id)].write().remove(id)
+    /// Puts in the place of an entry what becomes of it. Returns both, for the accounts.
+    pub(super) fn change(
+        &self,
+        id: RecordId,
+        change: impl FnOnce(Option<Entry>) -> Option<Entry>,
+    ) -> (Option<Entry>, Option<Entry>) {
+        match self.shards[shard(&id)].write().entry(id) {
+            Occupied(mut place) => {
+                let before = *place.get();
+                let now = change(Some(before));
+                match now {
+                    Some(now) => drop(place.insert(now)),
+                    None => drop(place.remove()),
+                }
+                (Some(before), now)
+            }
+            Vacant(place) => {
+                let now = change(None);
+                now.map(|now| place.insert(now));
+                (None, now)
+            }
+        }
     }
 
     /// Shows no more than `most` entries to `see`, in the order of their ids. Returns the last one's
@@ -133,7 +149,7 @@ mod tests {
         let index = Index::new();
         let entry = Entry::new(Place { segment: 1, offset: 0, len: 1 }, Marks::NONE);
         for number in 0..5000 {
-            assert_eq!(index.put(id(number), entry), None);
+            assert_eq!(index.change(id(number), |_| Some(entry)), (None, Some(entry)));
         }
         for most in [1, 7, 511, 512, 513, 5000, 9999] {
             let (mut seen, mut from) = (Vec::new(), Bound::Unbounded);

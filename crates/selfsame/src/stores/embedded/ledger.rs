@@ -71,15 +71,8 @@ impl Ledger {
     pub(super) fn commit(&mut self) -> Result<(), Failure> {
         let base = self.log.commit()?;
         let (index, changes) = (&self.records.index, self.changes.drain(..));
-        let accounts = changes.map(|(id, change)| {
-            let before = index.get(&id);
-            let now = change.entry(before, base);
-            match now {
-                Some(now) => index.put(id, now),
-                None => index.remove(&id),
-            };
-            (before, now)
-        });
+        let accounts =
+            changes.map(|(id, change)| index.change(id, |before| change.entry(before, base)));
         self.records.segments.account(accounts);
         for (id, fresh) in self.fresh.drain() {
             match fresh {

@@ -53,9 +53,10 @@ pub(super) fn recover(
 
 /// What a frame makes of the records.
 fn note(records: &Records, head: Head, place: Place, is_sound: bool) {
-    let before = records.index.get(&head.id);
-    let now = match (head.kind, before) {
-        (Kind::Seal | Kind::Rest, _) => return,
+    if matches!(head.kind, Kind::Seal | Kind::Rest) {
+        return;
+    }
+    let changed = records.index.change(head.id, |before| match (head.kind, before) {
         (Kind::Gone, _) if is_sound => None,
         (Kind::Record, _) if is_sound => {
             Some(Entry { is_earlier: true, ..Entry::new(place, head.marks) })
@@ -65,12 +66,8 @@ fn note(records: &Records, head: Head, place: Place, is_sound: bool) {
         }
         // A claim that is damaged is not made whole by its end.
         _ => Some(Entry::damaged(place)),
-    };
-    match now {
-        Some(now) => records.index.put(head.id, now),
-        None => records.index.remove(&head.id),
-    };
-    records.segments.account([(before, now)]);
+    });
+    records.segments.account([changed]);
 }
 
 /// A segment that was made beforehand is made again when it is needed.

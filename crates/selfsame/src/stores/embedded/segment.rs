@@ -39,7 +39,7 @@ impl Segment {
     /// Makes a segment of this size. It has its name only when it is whole.
     pub(super) fn create(folder: &Path, number: u32, size: u64) -> io::Result<Self> {
         let unfinished = folder.join(UNFINISHED);
-        let salt = Salt(getrandom::u64()?);
+        let salt = Salt(getrandom::u64().expect("the system has random bytes"));
         let made = Self::fill(&unfinished, &start(number, salt), size).and_then(|file| {
             let path = folder.join(format!("{PREFIX}{number:08}{SUFFIX}"));
             fs::rename(&unfinished, &path)?;
