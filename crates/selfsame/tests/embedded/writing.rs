@@ -2,12 +2,16 @@
 
 use super::*;
 
-/// How many batches were written: frames are numbered by theirs.
+/// How many batches were written: each frame's head has its payload's length and its batch's number.
 fn batches(folder: &TempDir) -> u64 {
     let log = fs::read(only_segment(folder)).expect("the log is there");
-    let heads = log.windows(20).filter(|head| head[..2] == [0xf5, 0x5e]);
-    let number = |head: &[u8]| u64::from_le_bytes(head[12..20].try_into().expect("8 bytes"));
-    heads.map(number).max().unwrap_or(0)
+    let (mut at, mut last) = (28, 0);
+    while log[at..at + 2] == [0xf5, 0x5e] {
+        let payload = u32::from_le_bytes(log[at + 4..at + 8].try_into().expect("4 bytes"));
+        last = u64::from_le_bytes(log[at + 12..at + 20].try_into().expect("8 bytes"));
+        at += 68 + payload as usize;
+    }
+    last
 }
 
 #[tokio::test]
