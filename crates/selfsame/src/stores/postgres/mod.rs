@@ -3,7 +3,7 @@
 //! | connection | carries |
 //! |---|---|
 //! | two for claims, two for completions | calls of many callers together, sharded by record |
-//! | aside | renewals, checkpoints, releases, single reads, the journal; none waits for a lock |
+//! | aside | lone claims and completions; renewals, checkpoints, releases, single reads, the journal |
 //! | look | scans: finding, counting, sweeping |
 //! | bell | wake-ups for those who wait; it listens |
 //!
@@ -50,7 +50,7 @@ pub use trouble::PostgresOpenError;
 use address::Address;
 use bell::PostgresBell;
 use completions::Completion;
-use lane::Lane;
+use lane::{Alone, Lane};
 use link::Link;
 use session::{Durability, Session, Target};
 use tls::Tls;
@@ -110,10 +110,12 @@ impl PostgresStore {
             None if target.is_pooled => PostgresBell::silent(),
             None => PostgresBell::start(target.clone()),
         };
+        let aside = Arc::new(Link::new(target.clone()));
+        let alone = Arc::new(Alone::new(aside.clone()));
         Ok(Self {
-            claims: std::array::from_fn(|_| Lane::start(&target)),
-            completions: std::array::from_fn(|_| Lane::start(&target)),
-            aside: Arc::new(Link::new(target.clone())),
+            claims: std::array::from_fn(|_| Lane::start(&target.for_claims(), alone.clone())),
+            completions: std::array::from_fn(|_| Lane::start(&target, alone.clone())),
+            aside,
             look: Link::over(target.patient(), session),
             bell: Arc::new(bell),
             target,
@@ -184,6 +186,12 @@ impl Target {
     /// The same, for what may take longer.
     fn patient(&self) -> Self {
         Self { time_out: LOOK_TIME_OUT.max(self.time_out), ..self.clone() }
+    }
+
+    /// The same, for calls that are made once more where no answer was heard: both fit into the
+    /// time-out.
+    fn for_claims(&self) -> Self {
+        Self { time_out: self.time_out / 2, ..self.clone() }
     }
 
     /// Where the database is, without its password.

@@ -167,6 +167,11 @@ impl Session {
         !self.client.is_closed() && !self.is_broken.load(Ordering::Relaxed)
     }
 
+    /// It left something unanswered: what is behind that would wait too.
+    pub(super) fn give_up(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
+    }
+
     /// Whether it has the lock of whoever sweeps.
     pub(super) fn leads(&self) -> bool {
         self.leads.load(Ordering::Relaxed)
@@ -229,7 +234,7 @@ impl Session {
         Ok(known)
     }
 
-    /// After a call without an answer the connection is given up: what is behind it would wait too.
+    /// After a call without an answer the connection is given up.
     async fn bounded<T>(
         &self,
         access: Access,
@@ -238,7 +243,7 @@ impl Session {
         let call = async { call.await.map_err(|error| Fault::of(&error, access)) };
         let result = within(self.target.time_out, access, call).await;
         if result.as_ref().is_err_and(|fault| !fault.is_local) {
-            self.is_broken.store(true, Ordering::Relaxed);
+            self.give_up();
         }
         result
     }
