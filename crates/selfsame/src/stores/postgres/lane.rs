@@ -3,7 +3,7 @@
 //! What waits goes out as one batch. Callers that were just answered come back while the next
 //! batch is under way, so what waits is half of them: a batch gathers until it is as large as
 //! usual, but not for long. Where callers come one by one, each makes its call itself, over a
-//! connection that all lanes share: handing it to another task takes a third as long as the call.
+//! connection that all lanes share: that spares it two ways between tasks.
 
 use std::future::Future;
 use std::sync::Arc;

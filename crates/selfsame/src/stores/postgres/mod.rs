@@ -53,6 +53,7 @@ use completions::Completion;
 use lane::{Alone, Lane};
 use link::Link;
 use session::{Durability, Session, Target};
+use sweep::Spot;
 use tls::Tls;
 use trouble::Fault;
 
@@ -80,7 +81,7 @@ pub struct PostgresStore {
     look: Link,
     bell: Arc<PostgresBell>,
     target: Target,
-    swept_to: Mutex<Vec<u8>>,
+    swept_to: Mutex<Spot>,
 }
 
 /// Two, so that one batch is gathered while the database makes another durable.
