@@ -52,7 +52,7 @@ use bell::PostgresBell;
 use completions::Completion;
 use lane::{Alone, Lane};
 use link::Link;
-use session::{Durability, Session, Target};
+use session::{Durability, Target};
 use sweep::Spot;
 use tls::Tls;
 use trouble::Fault;
@@ -100,7 +100,6 @@ impl PostgresStore {
         let Targets { target, direct } = Targets::new(url, options)?;
         let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
         session.durability.warn();
-        target.warn_of_listeners(&session);
         match (migrations, &direct) {
             (Migrations::AtOpen, Some(direct)) => drop(bring_up_to_date(direct).await?),
             (Migrations::AtOpen, None) => drop(migrate::migrate(&session, &target).await?),
@@ -136,7 +135,6 @@ impl PostgresStore {
 
 async fn bring_up_to_date(target: &Target) -> Result<Migrated, PostgresOpenError> {
     let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
-    target.warn_of_listeners(&session);
     migrate::migrate(&session, target).await
 }
 
@@ -181,7 +179,8 @@ impl Target {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(time_out);
         }
-        Ok(Self { config, tls, schema, time_out, is_pooled })
+        let is_warned_of = Arc::default();
+        Ok(Self { config, tls, schema, time_out, is_pooled, is_warned_of })
     }
 
     /// The same, for what may take longer.
@@ -204,24 +203,6 @@ impl Target {
         });
         let hosts: Vec<_> = hosts.collect();
         format!("{} at {}", self.config.get_dbname().unwrap_or("(unnamed)"), hosts.join(", "))
-    }
-
-    /// What others on the network may do with this connection, if they can.
-    fn warn_of_listeners(&self, session: &Session) {
-        if address::is_on_this_machine(&self.config) {
-            return;
-        }
-        if !session.is_encrypted {
-            tracing::warn!(
-                "the connection to the database is not encrypted: keys, answers and the password's \
-                 proof can be read on the way; use sslmode=verify-full"
-            );
-        } else if !self.tls.checks {
-            tracing::warn!(
-                "the connection to the database is encrypted, but nobody checked who answers; use \
-                 sslmode=verify-full"
-            );
-        }
     }
 
     fn unusable(&self, fault: &Fault) -> PostgresOpenError {

@@ -95,8 +95,11 @@ pub(super) async fn sweep(
     if found > 0 {
         let (after, end) = (after.to_string(), end.to_string());
         let expired = session.query(Access::Write, EXPIRE, &[&after, &end]).await?;
-        clean(session, &after, &end, &mut swept).await?;
-        swept.removed += usize::try_from(expired[0].get::<_, i64>(0)).unwrap_or_default();
+        let expired: i64 = expired[0].get(0);
+        if expired < found {
+            clean(session, &after, &end, &mut swept).await?;
+        }
+        swept.removed += usize::try_from(expired).unwrap_or_default();
     }
     if finished {
         answers::tend(session).await?;
