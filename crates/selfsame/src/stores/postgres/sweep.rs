@@ -94,9 +94,8 @@ pub(super) async fn sweep(
     let mut swept = Swept { finished, ..Swept::default() };
     if found > 0 {
         let (after, end) = (after.to_string(), end.to_string());
-        let expired = session.query(Access::Write, EXPIRE, &[&after, &end]).await?;
-        let expired: i64 = expired[0].get(0);
-        if expired < found {
+        let expired = session.execute(EXPIRE, &[&after, &end]).await?;
+        if expired < found.cast_unsigned() {
             clean(session, &after, &end, &mut swept).await?;
         }
         swept.removed += usize::try_from(expired).unwrap_or_default();
