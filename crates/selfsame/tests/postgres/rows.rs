@@ -161,3 +161,25 @@ async fn a_name_that_text_cannot_hold_fails_nobody() {
     let recorded = store.complete(&lease, &answer("done")).await.expect("there is room for it");
     assert!(matches!(recorded, Recorded::Until(_)));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_caller_has_one_connection_and_many_have_lanes() {
+    let bench = PostgresBench::new();
+    let name = format!("alone in {}", bench.schema);
+    let store = bench.store_named(&name).await;
+    // What goes over the one for scans and the one that listens is other than this.
+    let carrying = || {
+        let sql = format!(
+            "select count(*) from pg_stat_activity where application_name = '{name}' \
+             and query like '%.keys as k%'"
+        );
+        SERVER.sql(DATABASE, &sql)
+    };
+    for at in 0..20 {
+        complete(&store, &ask(&format!("alone-{at}"))).await;
+    }
+    assert_eq!(carrying(), "1");
+    let asks: Vec<_> = (0..50).map(|at| ask(&format!("beside-{at}"))).collect();
+    join_all(asks.iter().map(|ask| complete(&store, ask))).await;
+    assert_ne!(carrying(), "1");
+}
