@@ -6,7 +6,7 @@ use futures_util::future::{join, join_all};
 use selfsame::stores::PostgresStore;
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, answer, ask, retry};
-use selfsame_core::{Claimed, Fenced, Recorded, Store};
+use selfsame_core::{Claimed, Fenced, Recorded, Store, Sweep};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{DATABASE, PostgresBench, SERVER, complete, run};
@@ -182,4 +182,19 @@ async fn a_lone_caller_has_one_connection_and_many_have_lanes() {
     let asks: Vec<_> = (0..50).map(|at| ask(&format!("beside-{at}"))).collect();
     join_all(asks.iter().map(|ask| complete(&store, ask))).await;
     assert_ne!(carrying(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_looks_at_each_row_where_it_lies() {
+    let bench = PostgresBench::new();
+    let (name, loader_name) = (format!("{} sweep", bench.schema), format!("{} fill", bench.schema));
+    let loader = bench.store_named(&loader_name).await;
+    let asks: Vec<_> = (0..500).map(|at| ask(&format!("k-{at}"))).collect();
+    join_all(asks.iter().map(|ask| complete(&loader, ask))).await;
+    end(&bench, loader, &loader_name).await;
+    let before = reads(&bench).await;
+    let store = bench.store_named(&name).await;
+    while !store.sweep(50).await.expect("the store works").finished {}
+    end(&bench, store, &name).await;
+    assert_eq!(reads(&bench).await, before, "neither the whole table is read, nor an index");
 }

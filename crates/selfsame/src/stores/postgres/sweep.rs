@@ -10,7 +10,7 @@ use selfsame_core::{AttemptId, Due, StoreError, Swept};
 use tokio_postgres::types::ToSql;
 
 use super::answers;
-use super::rows::{self, its_checkpoint, key_columns};
+use super::rows::{self, Seen, its_checkpoint, key_columns};
 use super::session::Session;
 use super::trouble::{Access, Fault};
 use super::writes::{Write, remove, write};
@@ -42,15 +42,15 @@ const STRETCH: &str = "select count(*), max(k.ctid)::text, \
 
 const EXPIRE: &str = include_str!("expire.sql");
 
-/// Those of a stretch with which there may be something to do.
+/// Those of a stretch with which there may be something to do, in no order: asked for that of their
+/// ids, the database would walk through the whole index.
 const MAYBE_DUE: &str = concat!(
     "with time as materialized (select selfsame.clock() as now) select time.now, ",
     key_columns!(),
     " from time cross join lateral (select * from selfsame.keys x \
      where x.ctid > $1::text::tid and x.ctid <= $2::text::tid \
      and (x.expires_at <= time.now or (x.state = 1 and x.state_at <= time.now))) k",
-    its_checkpoint!(),
-    "order by k.id"
+    its_checkpoint!()
 );
 
 /// A place in the table: a page, and a row on it, counted from 1.
@@ -146,6 +146,8 @@ async fn clean(session: &Session, after: &str, end: &str, swept: &mut Swept) -> 
             None => {}
         }
     }
+    expired.sort_unstable_by_key(|seen: &Seen| seen.id);
+    writes.sort_unstable_by_key(|write| write.record.id);
     if !expired.is_empty() {
         swept.removed = remove(session, &expired).await?.len();
     }
