@@ -48,6 +48,8 @@ pub(super) trait Call: Send + Sync + Sized + 'static {
 pub(super) struct Lane<C: Call> {
     waiting: mpsc::Sender<Ticket<C>>,
     alone: Arc<Alone>,
+    /// Whoever sends, a batch or a call alone: two would find each other's rows locked.
+    turn: Arc<Semaphore>,
     /// Whether callers come one by one.
     is_quiet: Arc<AtomicBool>,
     time_out: Duration,
@@ -75,17 +77,23 @@ struct Ticket<C: Call> {
 impl<C: Call> Lane<C> {
     pub(super) fn start(target: &Target, alone: Arc<Alone>) -> Self {
         let (sender, waiting) = mpsc::channel(QUEUE_MAX);
-        let is_quiet = Arc::new(AtomicBool::new(true));
-        let link = Link::new(target.clone());
-        let sending = Sending { waiting, link, usual_batch: 1.0, is_quiet: is_quiet.clone() };
+        let (turn, is_quiet) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicBool::new(true)));
+        let sending = Sending {
+            waiting,
+            link: Link::new(target.clone()),
+            usual_batch: 1.0,
+            turn: turn.clone(),
+            is_quiet: is_quiet.clone(),
+        };
         background::spawn(sending.run());
-        Self { waiting: sender, alone, is_quiet, time_out: target.time_out }
+        Self { waiting: sender, alone, turn, is_quiet, time_out: target.time_out }
     }
 
     /// What `call` comes to.
     pub(super) async fn ask(&self, call: C) -> Result<C::Outcome, StoreError> {
         if self.is_quiet.load(Ordering::Relaxed)
             && !self.alone.link.has_just_failed()
+            && let Ok(_turn_here) = self.turn.try_acquire()
             && let Ok(_turn) = self.alone.turn.try_acquire()
         {
             return self.make_alone(call).await;
@@ -138,12 +146,15 @@ struct Sending<C: Call> {
     waiting: mpsc::Receiver<Ticket<C>>,
     link: Link,
     usual_batch: f32,
+    turn: Arc<Semaphore>,
     is_quiet: Arc<AtomicBool>,
 }
 
 impl<C: Call> Sending<C> {
     async fn run(mut self) {
+        let turn = self.turn.clone();
         while let Some(first) = self.waiting.recv().await {
+            let _turn = turn.acquire().await.expect("it is never closed");
             let batch = self.gather(first).await;
             self.send(batch).await;
         }
