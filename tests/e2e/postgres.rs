@@ -139,10 +139,19 @@ fn a_gateway_says_what_is_wrong_with_its_database() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("password authentication"), "{said}");
     assert!(!said.contains("battery-staple"), "{said}");
+}
 
+#[test]
+fn a_database_that_could_lose_answers_is_warned_of() {
+    let settings = ["shared_buffers=64MB", "fsync=off", "full_page_writes=off"];
+    let server = Server::start_in(&std::env::temp_dir(), &settings);
+    let url = database(&server);
     server.sql("postgres", "alter role keys set synchronous_commit = off");
-    let gateway = gateway(&ledger, &url).start();
-    assert!(gateway.log().contains("synchronous_commit is off"), "{}", gateway.log());
+    let gateway = gateway(&Ledger::start(), &url).start();
+    for setting in ["fsync", "full_page_writes", "synchronous_commit"] {
+        let warning = format!("{setting} is off in the database");
+        assert!(gateway.log().contains(&warning), "{}", gateway.log());
+    }
 }
 
 #[test]
@@ -173,6 +182,11 @@ fn a_connection_that_others_could_read_is_warned_of() {
     let ledger = Ledger::start();
     let plain = gateway(&ledger, &url).start();
     assert!(plain.log().contains("is not encrypted"), "{}", plain.log());
+    // The way past a pooler leads there too, also where nothing but wake-ups takes it.
+    let pooler = Pooler::start(&server, &["keys"], 2);
+    let past = format!("direct_url = \"{url}\"\nauto_migrate = false\n");
+    let past = gateway(&ledger, &pooler.url("keys", "keys")).store_with(&past).start();
+    eventually("it warns", || past.log().contains("is not encrypted").then_some(()));
     let authority = Authority::new("ours");
     server.encrypt(&authority.server("localhost"), &authority, "nobody");
     let unchecked = gateway(&ledger, &format!("{url}?sslmode=require")).start();

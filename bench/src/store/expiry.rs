@@ -17,7 +17,7 @@ use crate::report::{Target, number};
 use crate::timing::{AheadClock, Stopwatch};
 
 /// As the gateway's reaper goes.
-const STEP: usize = 1000;
+pub(crate) const STEP: usize = 1000;
 const STEP_PAUSE: Duration = Duration::from_millis(20);
 
 /// How many claim meanwhile.

@@ -137,7 +137,7 @@ async fn a_database_that_hangs_is_given_up_in_time() {
     let taken = begun.elapsed();
     let renewed = store.renew(&lease).await;
     server.signal_all("CONT");
-    assert!(taken < time_out * 3, "{taken:?}");
+    assert!(taken < time_out, "{taken:?}: a claim is asked for twice within that");
     assert!(claims.iter().all(Result::is_err) && renewed.is_err());
     // One of them was sent and may have landed. Whoever asks again is told the truth.
     let sent = claims.iter().filter(|claim| {

@@ -66,3 +66,16 @@ async fn a_change_does_not_mend_what_was_damaged() {
     let _recorded = store.complete(&lease, &done).await.expect("it is not looked at");
     assert!(store.claim(&retry(&hit)).await.expect_err("it is damaged").is_damaged());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_only_looks_expired_is_not_taken_away() {
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    let hit = ask("hit");
+    complete(&store, &hit).await;
+    let sql = format!("update {}.keys set expires_at = expires_at - 172800000", bench.schema);
+    bench.owner().await.execute(&sql, &[]).await.expect("the owner may");
+    assert_eq!(store.sweep(10).await.expect("it stops no sweep").removed, 0);
+    let error = store.claim(&retry(&hit)).await.expect_err("it is damaged, and not run again");
+    assert!(error.is_damaged(), "{error}");
+}

@@ -18,10 +18,10 @@ use crate::wakes::{ended_elsewhere, node, until_listening};
 /// Fewer than one store has connections.
 const SESSIONS: usize = 2;
 
-static POOLER: LazyLock<Pooler> =
+pub(crate) static POOLER: LazyLock<Pooler> =
     LazyLock::new(|| Pooler::start(&SERVER, &[OWNER, USER], SESSIONS));
 
-fn url() -> String {
+pub(crate) fn url() -> String {
     format!("{}?pooler=transaction", POOLER.url(USER, DATABASE))
 }
 
@@ -58,7 +58,8 @@ impl Bench for PooledBench {
     }
 }
 
-async fn client(url: &str) -> Client {
+/// A connection of a service's own.
+pub(crate) async fn client(url: &str) -> Client {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("it lets us in");
     #[expect(clippy::disallowed_methods, reason = "a connection is driven by a task of its own")]
     tokio::spawn(connection);

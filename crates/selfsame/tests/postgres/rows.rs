@@ -6,7 +6,7 @@ use futures_util::future::{join, join_all};
 use selfsame::stores::PostgresStore;
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, answer, ask, retry};
-use selfsame_core::{Claimed, Fenced, Recorded, Store};
+use selfsame_core::{Claimed, Fenced, Recorded, Store, Sweep};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::{DATABASE, PostgresBench, SERVER, complete, run};
@@ -160,4 +160,41 @@ async fn a_name_that_text_cannot_hold_fails_nobody() {
     assert_eq!(record.checkpoint, Some(checkpoint));
     let recorded = store.complete(&lease, &answer("done")).await.expect("there is room for it");
     assert!(matches!(recorded, Recorded::Until(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lone_caller_has_one_connection_and_many_have_lanes() {
+    let bench = PostgresBench::new();
+    let name = format!("alone in {}", bench.schema);
+    let store = bench.store_named(&name).await;
+    // What goes over the one for scans and the one that listens is other than this.
+    let carrying = || {
+        let sql = format!(
+            "select count(*) from pg_stat_activity where application_name = '{name}' \
+             and query like '%.keys as k%'"
+        );
+        SERVER.sql(DATABASE, &sql)
+    };
+    for at in 0..20 {
+        complete(&store, &ask(&format!("alone-{at}"))).await;
+    }
+    assert_eq!(carrying(), "1");
+    let asks: Vec<_> = (0..50).map(|at| ask(&format!("beside-{at}"))).collect();
+    join_all(asks.iter().map(|ask| complete(&store, ask))).await;
+    assert_ne!(carrying(), "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sweep_looks_at_each_row_where_it_lies() {
+    let bench = PostgresBench::new();
+    let (name, loader_name) = (format!("{} sweep", bench.schema), format!("{} fill", bench.schema));
+    let loader = bench.store_named(&loader_name).await;
+    let asks: Vec<_> = (0..500).map(|at| ask(&format!("k-{at}"))).collect();
+    join_all(asks.iter().map(|ask| complete(&loader, ask))).await;
+    end(&bench, loader, &loader_name).await;
+    let before = reads(&bench).await;
+    let store = bench.store_named(&name).await;
+    while !store.sweep(50).await.expect("the store works").finished {}
+    end(&bench, store, &name).await;
+    assert_eq!(reads(&bench).await, before, "neither the whole table is read, nor an index");
 }

@@ -1,6 +1,7 @@
 //! What is cleaned, and by whom.
 
 use futures_util::future::join_all;
+use selfsame::stores::PostgresStore;
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{MARGIN, RETENTION, ask, remembered, retry};
 use selfsame_core::{Ask, Claimed, Store, Sweep, Swept};
@@ -76,6 +77,54 @@ async fn days_of_churn_do_not_make_the_tables_grow() {
     }
     // On the first day they fill, on the second the first records leave.
     assert!(most[3] * 10 <= most[2] * 11, "bytes, day by day: {most:?}");
+}
+
+/// Removes what expired, `most` at a time, and returns what each step removed.
+async fn walk(store: &PostgresStore, most: usize) -> Vec<usize> {
+    let mut removed = Vec::new();
+    loop {
+        let swept = store.sweep(most).await.expect("the store works");
+        removed.push(swept.removed);
+        if swept.finished {
+            return removed;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_looks_at_no_more_than_it_may_and_a_walk_at_all() {
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    let asks: Vec<_> = (0..100).map(|at| ask(&format!("k-{at}"))).collect();
+    join_all(asks.iter().map(|ask| complete(&store, ask))).await;
+    bench.pass(RETENTION + MARGIN).await;
+    let late = ask("late");
+    complete(&store, &late).await;
+    let removed = walk(&store, 7).await;
+    assert_eq!(removed.iter().sum::<usize>(), 100, "{removed:?}");
+    assert!(removed.iter().all(|step| *step <= 7), "{removed:?}");
+    let kept = store.claim(&retry(&late)).await.expect("the store works");
+    assert!(matches!(kept, Claimed::Replay(_)), "{kept:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_somebody_has_locked_stays_and_delays_no_sweep() {
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    for key in ["locked", "free"] {
+        complete(&store, &ask(key)).await;
+    }
+    bench.pass(RETENTION + MARGIN).await;
+    let owner = owner().await;
+    let lock = format!(
+        "begin; select 1 from {}.keys where id = '\\x{}' for key share",
+        bench.schema,
+        ask("locked").id
+    );
+    owner.batch_execute(&lock).await.expect("the owner may");
+    assert_eq!(walk(&store, 10).await, [1]);
+    owner.batch_execute("rollback").await.expect("it lets go");
+    assert_eq!(walk(&store, 10).await, [1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

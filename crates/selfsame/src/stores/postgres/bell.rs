@@ -189,7 +189,7 @@ struct Ringer {
 impl Ringer {
     async fn start(target: &Target, ears: &Arc<Ears>) -> Result<Self, Fault> {
         let start = async {
-            let (client, connection, _) = target.open().await?;
+            let (client, connection) = target.open().await?;
             let (held, is_over) = oneshot::channel();
             let own = Arc::new(Mutex::new(None));
             background::spawn(hear(connection, ears.clone(), own.clone(), held));

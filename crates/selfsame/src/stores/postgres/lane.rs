@@ -2,7 +2,8 @@
 //!
 //! What waits goes out as one batch. Callers that were just answered come back while the next
 //! batch is under way, so what waits is half of them: a batch gathers until it is as large as
-//! usual, but not for long, and not where callers come one by one.
+//! usual, but not for long. Where callers come one by one, each makes its call itself, over a
+//! connection that all lanes share: that spares it two ways between tasks.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use selfsame_core::{StoreError, StoreErrorKind};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::link::Link;
@@ -46,7 +47,24 @@ pub(super) trait Call: Send + Sync + Sized + 'static {
 /// Where callers leave their calls. The connection ends when the lane is dropped.
 pub(super) struct Lane<C: Call> {
     waiting: mpsc::Sender<Ticket<C>>,
+    alone: Arc<Alone>,
+    /// Whoever sends, a batch or a call alone: two would find each other's rows locked.
+    turn: Arc<Semaphore>,
+    /// Whether callers come one by one.
+    is_quiet: Arc<AtomicBool>,
     time_out: Duration,
+}
+
+/// The connection of those who make their calls themselves, one at a time.
+pub(super) struct Alone {
+    link: Arc<Link>,
+    turn: Semaphore,
+}
+
+impl Alone {
+    pub(super) fn new(link: Arc<Link>) -> Self {
+        Self { link, turn: Semaphore::new(1) }
+    }
 }
 
 struct Ticket<C: Call> {
@@ -57,15 +75,29 @@ struct Ticket<C: Call> {
 }
 
 impl<C: Call> Lane<C> {
-    pub(super) fn start(target: &Target) -> Self {
+    pub(super) fn start(target: &Target, alone: Arc<Alone>) -> Self {
         let (sender, waiting) = mpsc::channel(QUEUE_MAX);
-        let sending = Sending { waiting, link: Link::new(target.clone()), usual_batch: 1.0 };
+        let (turn, is_quiet) = (Arc::new(Semaphore::new(1)), Arc::new(AtomicBool::new(true)));
+        let sending = Sending {
+            waiting,
+            link: Link::new(target.clone()),
+            usual_batch: 1.0,
+            turn: turn.clone(),
+            is_quiet: is_quiet.clone(),
+        };
         background::spawn(sending.run());
-        Self { waiting: sender, time_out: target.time_out }
+        Self { waiting: sender, alone, turn, is_quiet, time_out: target.time_out }
     }
 
     /// What `call` comes to.
     pub(super) async fn ask(&self, call: C) -> Result<C::Outcome, StoreError> {
+        if self.is_quiet.load(Ordering::Relaxed)
+            && !self.alone.link.has_just_failed()
+            && let Ok(_turn_here) = self.turn.try_acquire()
+            && let Ok(_turn) = self.alone.turn.try_acquire()
+        {
+            return self.make_alone(call).await;
+        }
         let (reply, answer) = oneshot::channel();
         let is_decided = Arc::new(AtomicBool::new(false));
         let ticket = Ticket { call, is_decided: is_decided.clone(), reply };
@@ -75,12 +107,33 @@ impl<C: Call> Lane<C> {
         match tokio::time::timeout(self.time_out, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(unheard("the connection's task is gone".to_owned())),
-            Err(_) if !is_decided.swap(true, Ordering::AcqRel) => {
-                let message = format!("no connection was free within {:?}", self.time_out);
-                Err(Fault::not_written(message).error())
-            }
-            Err(_) => Err(unheard(format!("no answer within {:?}", self.time_out))),
+            Err(_) if !is_decided.swap(true, Ordering::AcqRel) => Err(self.no_connection()),
+            Err(_) => Err(self.no_answer()),
         }
+    }
+
+    async fn make_alone(&self, call: C) -> Result<C::Outcome, StoreError> {
+        let mut sent_over = None;
+        let made = tokio::time::timeout(self.time_out, async {
+            let session = sent_over.insert(self.alone.link.session().await?);
+            make(session, &[call]).await.pop().expect("one call has one outcome")
+        });
+        match (made.await, sent_over) {
+            (Ok(outcome), _) => outcome,
+            (Err(_), None) => Err(self.no_connection()),
+            (Err(_), Some(session)) => {
+                session.give_up();
+                Err(self.no_answer())
+            }
+        }
+    }
+
+    fn no_connection(&self) -> StoreError {
+        Fault::not_written(format!("no connection was free within {:?}", self.time_out)).error()
+    }
+
+    fn no_answer(&self) -> StoreError {
+        unheard(format!("no answer within {:?}", self.time_out))
     }
 }
 
@@ -93,11 +146,15 @@ struct Sending<C: Call> {
     waiting: mpsc::Receiver<Ticket<C>>,
     link: Link,
     usual_batch: f32,
+    turn: Arc<Semaphore>,
+    is_quiet: Arc<AtomicBool>,
 }
 
 impl<C: Call> Sending<C> {
     async fn run(mut self) {
+        let turn = self.turn.clone();
         while let Some(first) = self.waiting.recv().await {
+            let _turn = turn.acquire().await.expect("it is never closed");
             let batch = self.gather(first).await;
             self.send(batch).await;
         }
@@ -124,6 +181,7 @@ impl<C: Call> Sending<C> {
             }
         }
         self.usual_batch += (batch.len() as f32 - self.usual_batch) * LAST_BATCH_WEIGHT;
+        self.is_quiet.store(self.usual_batch.round() <= 1.0, Ordering::Relaxed);
         batch
     }
 

@@ -73,6 +73,11 @@ impl Link {
         connected
     }
 
+    /// Whether there is no session because connecting has just failed.
+    pub(super) fn has_just_failed(&self) -> bool {
+        matches!(self.known(), Some(Err(_)))
+    }
+
     /// The session, or the last failure while it is fresh.
     fn known(&self) -> Option<Result<Arc<Session>, Fault>> {
         let state = self.state.lock();

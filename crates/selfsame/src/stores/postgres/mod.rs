@@ -3,7 +3,7 @@
 //! | connection | carries |
 //! |---|---|
 //! | two for claims, two for completions | calls of many callers together, sharded by record |
-//! | aside | renewals, checkpoints, releases, single reads, the journal; none waits for a lock |
+//! | aside | lone claims and completions; renewals, checkpoints, releases, single reads, the journal |
 //! | look | scans: finding, counting, sweeping |
 //! | bell | wake-ups for those who wait; it listens |
 //!
@@ -50,9 +50,10 @@ pub use trouble::PostgresOpenError;
 use address::Address;
 use bell::PostgresBell;
 use completions::Completion;
-use lane::Lane;
+use lane::{Alone, Lane};
 use link::Link;
-use session::{Durability, Session, Target};
+use session::{Durability, Target};
+use sweep::Spot;
 use tls::Tls;
 use trouble::Fault;
 
@@ -80,7 +81,7 @@ pub struct PostgresStore {
     look: Link,
     bell: Arc<PostgresBell>,
     target: Target,
-    swept_to: Mutex<Vec<u8>>,
+    swept_to: Mutex<Spot>,
 }
 
 /// Two, so that one batch is gathered while the database makes another durable.
@@ -99,7 +100,6 @@ impl PostgresStore {
         let Targets { target, direct } = Targets::new(url, options)?;
         let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
         session.durability.warn();
-        target.warn_of_listeners(&session);
         match (migrations, &direct) {
             (Migrations::AtOpen, Some(direct)) => drop(bring_up_to_date(direct).await?),
             (Migrations::AtOpen, None) => drop(migrate::migrate(&session, &target).await?),
@@ -110,10 +110,12 @@ impl PostgresStore {
             None if target.is_pooled => PostgresBell::silent(),
             None => PostgresBell::start(target.clone()),
         };
+        let aside = Arc::new(Link::new(target.clone()));
+        let alone = Arc::new(Alone::new(aside.clone()));
         Ok(Self {
-            claims: std::array::from_fn(|_| Lane::start(&target)),
-            completions: std::array::from_fn(|_| Lane::start(&target)),
-            aside: Arc::new(Link::new(target.clone())),
+            claims: std::array::from_fn(|_| Lane::start(&target.for_claims(), alone.clone())),
+            completions: std::array::from_fn(|_| Lane::start(&target, alone.clone())),
+            aside,
             look: Link::over(target.patient(), session),
             bell: Arc::new(bell),
             target,
@@ -133,7 +135,6 @@ impl PostgresStore {
 
 async fn bring_up_to_date(target: &Target) -> Result<Migrated, PostgresOpenError> {
     let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
-    target.warn_of_listeners(&session);
     migrate::migrate(&session, target).await
 }
 
@@ -178,12 +179,19 @@ impl Target {
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(time_out);
         }
-        Ok(Self { config, tls, schema, time_out, is_pooled })
+        let is_warned_of = Arc::default();
+        Ok(Self { config, tls, schema, time_out, is_pooled, is_warned_of })
     }
 
     /// The same, for what may take longer.
     fn patient(&self) -> Self {
         Self { time_out: LOOK_TIME_OUT.max(self.time_out), ..self.clone() }
+    }
+
+    /// The same, for calls that are made once more where no answer was heard: both fit into the
+    /// time-out.
+    fn for_claims(&self) -> Self {
+        Self { time_out: self.time_out / 2, ..self.clone() }
     }
 
     /// Where the database is, without its password.
@@ -195,24 +203,6 @@ impl Target {
         });
         let hosts: Vec<_> = hosts.collect();
         format!("{} at {}", self.config.get_dbname().unwrap_or("(unnamed)"), hosts.join(", "))
-    }
-
-    /// What others on the network may do with this connection, if they can.
-    fn warn_of_listeners(&self, session: &Session) {
-        if address::is_on_this_machine(&self.config) {
-            return;
-        }
-        if !session.is_encrypted {
-            tracing::warn!(
-                "the connection to the database is not encrypted: keys, answers and the password's \
-                 proof can be read on the way; use sslmode=verify-full"
-            );
-        } else if !self.tls.checks {
-            tracing::warn!(
-                "the connection to the database is encrypted, but nobody checked who answers; use \
-                 sslmode=verify-full"
-            );
-        }
     }
 
     fn unusable(&self, fault: &Fault) -> PostgresOpenError {

@@ -28,7 +28,8 @@ impl PostgresOptions {
         Self { schema: schema.into(), ..self }
     }
 
-    /// How long a call waits for the database; 5 s unless said.
+    /// How long a call waits for the database; 5 s unless said. A claim waits for half of that, because
+    /// one whose answer was not heard is asked for once more.
     #[must_use]
     pub fn time_out(self, time_out: Duration) -> Self {
         Self { time_out, ..self }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Connection, Row, SimpleQueryMessage, Socket, Statement};
 
+use super::address;
 use super::parameters;
 use super::tls::{self, Tls};
 use super::trouble::{Access, Fault};
@@ -42,6 +43,8 @@ pub(super) struct Target {
     /// Whether a pooler gives each transaction another session of the server, so that nothing may
     /// be left in one: no setting, no lock, no prepared statement.
     pub(super) is_pooled: bool,
+    /// Whether it was said already who may listen on the way.
+    pub(super) is_warned_of: Arc<AtomicBool>,
 }
 
 /// How far the server's own settings keep what it acknowledged.
@@ -62,7 +65,6 @@ pub(super) struct Session {
     leads: AtomicBool,
     /// Whether most keys that it claimed last were new.
     meets_new_keys: AtomicBool,
-    pub(super) is_encrypted: bool,
     pub(super) durability: Durability,
 }
 
@@ -86,19 +88,37 @@ impl Target {
         sql.replace("selfsame.", &format!("{}.", self.schema))
     }
 
-    /// A connection as it comes, and whether it is encrypted.
-    pub(super) async fn open(
-        &self,
-    ) -> Result<(Client, Connection<Socket, tls::Stream>, bool), Fault> {
+    /// A connection as it comes.
+    pub(super) async fn open(&self) -> Result<(Client, Connection<Socket, tls::Stream>), Fault> {
         let (tls, is_encrypted) = self.tls.for_one();
         let opened = self.config.connect(tls).await;
-        let (client, connection) = opened.map_err(|error| Fault::of(&error, Access::Read))?;
-        Ok((client, connection, is_encrypted.load(Ordering::Relaxed)))
+        let opened = opened.map_err(|error| Fault::of(&error, Access::Read))?;
+        self.warn_of_listeners(is_encrypted.load(Ordering::Relaxed));
+        Ok(opened)
+    }
+
+    /// Says once what others on the network may do with its connections, if they can.
+    fn warn_of_listeners(&self, is_encrypted: bool) {
+        let is_safe = is_encrypted && self.tls.checks || address::is_on_this_machine(&self.config);
+        if is_safe || self.is_warned_of.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        if is_encrypted {
+            tracing::warn!(
+                "the connection to the database is encrypted, but nobody checked who answers; use \
+                 sslmode=verify-full"
+            );
+        } else {
+            tracing::warn!(
+                "the connection to the database is not encrypted: keys, answers and the password's \
+                 proof can be read on the way; use sslmode=verify-full"
+            );
+        }
     }
 
     async fn connect_at_last(&self) -> Result<Session, Fault> {
         let fault = |error| Fault::of(&error, Access::Read);
-        let (client, connection, is_encrypted) = self.open().await?;
+        let (client, connection) = self.open().await?;
         background::spawn(async {
             if let Err(error) = connection.await {
                 tracing::warn!(%error, "a connection to the database ended");
@@ -128,7 +148,7 @@ impl Target {
             if !is(4, "read committed") {
                 return Err(Fault::not_written(NEEDS_ISOLATION));
             }
-            return Ok(Session::new(client, self.clone(), is_encrypted, durability));
+            return Ok(Session::new(client, self.clone(), durability));
         }
         // Nothing is acknowledged here that the server would lose by crashing.
         let durable =
@@ -136,25 +156,16 @@ impl Target {
         let patience = self.time_out.as_millis();
         let settings = format!("{SETTINGS}; set statement_timeout = {patience}; {durable}");
         client.batch_execute(&settings).await.map_err(fault)?;
-        Ok(Session::new(client, self.clone(), is_encrypted, durability))
+        Ok(Session::new(client, self.clone(), durability))
     }
 }
 
 impl Session {
-    fn new(client: Client, target: Target, is_encrypted: bool, durability: Durability) -> Self {
+    fn new(client: Client, target: Target, durability: Durability) -> Self {
         let statements = Mutex::default();
         let (is_broken, leads) = (AtomicBool::new(false), AtomicBool::new(false));
         let meets_new_keys = AtomicBool::new(true);
-        Self {
-            client,
-            target,
-            statements,
-            is_broken,
-            leads,
-            meets_new_keys,
-            is_encrypted,
-            durability,
-        }
+        Self { client, target, statements, is_broken, leads, meets_new_keys, durability }
     }
 
     /// Whether nothing may be left in it.
@@ -165,6 +176,11 @@ impl Session {
     /// Whether it can be used: it is neither closed nor did it leave anything unanswered.
     pub(super) fn is_good(&self) -> bool {
         !self.client.is_closed() && !self.is_broken.load(Ordering::Relaxed)
+    }
+
+    /// It left something unanswered: what is behind that would wait too.
+    pub(super) fn give_up(&self) {
+        self.is_broken.store(true, Ordering::Relaxed);
     }
 
     /// Whether it has the lock of whoever sweeps.
@@ -207,6 +223,24 @@ impl Session {
         }
     }
 
+    /// How many rows a statement changed that gives none, with parameters as for [`Session::query`].
+    pub(super) async fn execute(
+        &self,
+        sql: &'static str,
+        params: &[&(dyn ToSql + Sync)],
+    ) -> Result<u64, Fault> {
+        match self.known(sql).await? {
+            Known::Prepared(statement) => {
+                self.bounded(Access::Write, self.client.execute(&statement, params)).await
+            }
+            Known::Written(written) => {
+                let (text, types) = &*written;
+                let typed: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
+                self.bounded(Access::Write, self.client.execute_typed(text, &typed)).await
+            }
+        }
+    }
+
     /// Several statements as they are written, in the schema that was chosen.
     pub(super) async fn run(&self, sql: &str) -> Result<(), Fault> {
         let sql = self.target.in_schema(sql);
@@ -229,7 +263,7 @@ impl Session {
         Ok(known)
     }
 
-    /// After a call without an answer the connection is given up: what is behind it would wait too.
+    /// After a call without an answer the connection is given up.
     async fn bounded<T>(
         &self,
         access: Access,
@@ -238,7 +272,7 @@ impl Session {
         let call = async { call.await.map_err(|error| Fault::of(&error, access)) };
         let result = within(self.target.time_out, access, call).await;
         if result.as_ref().is_err_and(|fault| !fault.is_local) {
-            self.is_broken.store(true, Ordering::Relaxed);
+            self.give_up();
         }
         result
     }

@@ -139,9 +139,9 @@ impl Store for PostgresStore {
 #[async_trait]
 impl Sweep for PostgresStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
-        let after = self.swept_to.lock().clone();
+        let after = *self.swept_to.lock();
         let session = session(&self.look).await?;
-        let (swept, last) = sweep::sweep(&session, &after, most).await?;
+        let (swept, last) = sweep::sweep(&session, after, most).await?;
         *self.swept_to.lock() = last.unwrap_or_default();
         Ok(swept)
     }

@@ -1,11 +1,16 @@
-//! Cleaning, a stretch of keys at a time, by one process at a time.
+//! Cleaning, a stretch of the table at a time, by one process at a time.
+//!
+//! In the order in which rows lie there, and not in that of their ids: rows that came together expire
+//! together, so each page is changed once.
 
+use std::fmt;
 use std::sync::LazyLock;
 
 use selfsame_core::{AttemptId, Due, StoreError, Swept};
+use tokio_postgres::types::ToSql;
 
 use super::answers;
-use super::rows::{self, its_checkpoint, key_columns};
+use super::rows::{self, Seen, its_checkpoint, key_columns};
 use super::session::Session;
 use super::trouble::{Access, Fault};
 use super::writes::{Write, remove, write};
@@ -25,41 +30,80 @@ const LEAD_A_WHILE: &str = "insert into selfsame.facts as f (name, value) \
 /// The name of this process.
 static PROCESS: LazyLock<AttemptId> = LazyLock::new(AttemptId::random);
 
-/// How many keys lie in the next stretch, and the last of them.
-const STRETCH: &str = "select count(*), (array_agg(id order by id desc))[1] from \
-     (select id from selfsame.keys where id > $1::bytea order by id limit $2::bigint) k";
+/// How many pages are looked through at once, where few of them hold anything.
+const PAGES_MAX: u32 = 1000;
 
-/// Those of a stretch with which there may be something to do.
+/// How many keys lie in the next stretch, and where the last of them does; and how many pages there
+/// are.
+const STRETCH: &str = "select count(*), max(k.ctid)::text, \
+     pg_relation_size('selfsame.keys') / current_setting('block_size')::bigint from \
+     (select ctid from selfsame.keys where ctid > $1::text::tid and ctid <= $2::text::tid \
+     limit $3::bigint) k";
+
+const EXPIRE: &str = include_str!("expire.sql");
+
+/// Those of a stretch with which there may be something to do, in no order: asked for that of their
+/// ids, the database would walk through the whole index.
 const MAYBE_DUE: &str = concat!(
     "with time as materialized (select selfsame.clock() as now) select time.now, ",
     key_columns!(),
     " from time cross join lateral (select * from selfsame.keys x \
-     where x.id > $1::bytea and x.id <= $2::bytea \
+     where x.ctid > $1::text::tid and x.ctid <= $2::text::tid \
      and (x.expires_at <= time.now or (x.state = 1 and x.state_at <= time.now))) k",
-    its_checkpoint!(),
-    "order by k.id"
+    its_checkpoint!()
 );
+
+/// A place in the table: a page, and a row on it, counted from 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Spot {
+    page: u32,
+    row: u16,
+}
+
+/// As a `tid` is written.
+impl fmt::Display for Spot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({},{})", self.page, self.row)
+    }
+}
+
+impl Spot {
+    fn read(text: &str) -> Option<Self> {
+        let (page, row) = text.strip_prefix('(')?.strip_suffix(')')?.split_once(',')?;
+        Some(Self { page: page.parse().ok()?, row: row.parse().ok()? })
+    }
+}
 
 /// Sweeps the stretch behind `after`, and returns where it ends, unless the store ends there.
 pub(super) async fn sweep(
     session: &Session,
-    after: &[u8],
+    after: Spot,
     most: usize,
-) -> Result<(Swept, Option<Vec<u8>>), StoreError> {
+) -> Result<(Swept, Option<Spot>), StoreError> {
     if !lead(session).await? {
         return Ok((Swept { finished: true, ..Swept::default() }, None));
     }
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
-    let stretch = session.query(Access::Read, STRETCH, &[&after, &limit]).await?;
-    let last: Option<Vec<u8>> = stretch[0].get(1);
-    let mut swept = Swept { finished: stretch[0].get::<_, i64>(0) < limit, ..Swept::default() };
-    if let Some(last) = &last {
-        clean(session, after, last, &mut swept).await?;
+    let farthest = Spot { page: after.page.saturating_add(PAGES_MAX), row: 0 };
+    let params: [&(dyn ToSql + Sync); 3] = [&after.to_string(), &farthest.to_string(), &limit];
+    let stretch = session.query(Access::Read, STRETCH, &params).await?;
+    let (found, pages): (i64, i64) = (stretch[0].get(0), stretch[0].get(2));
+    let last = stretch[0].get::<_, Option<&str>>(1).and_then(Spot::read);
+    let end = last.filter(|_| found >= limit).unwrap_or(farthest);
+    let finished = end == farthest && i64::from(end.page) >= pages;
+    let mut swept = Swept { finished, ..Swept::default() };
+    if found > 0 {
+        let (after, end) = (after.to_string(), end.to_string());
+        let expired = session.execute(EXPIRE, &[&after, &end]).await?;
+        if expired < found.cast_unsigned() {
+            clean(session, &after, &end, &mut swept).await?;
+        }
+        swept.removed += usize::try_from(expired).unwrap_or_default();
     }
-    if swept.finished {
+    if finished {
         answers::tend(session).await?;
     }
-    Ok((swept, last.filter(|_| !swept.finished)))
+    Ok((swept, Some(end).filter(|_| !finished)))
 }
 
 async fn lead(session: &Session) -> Result<bool, Fault> {
@@ -78,17 +122,12 @@ async fn lead(session: &Session) -> Result<bool, Fault> {
     Ok(has_won)
 }
 
-/// Does what is due to the keys behind `after` up to `last`, as they were seen, or leaves them to
-/// the next walk.
-async fn clean(
-    session: &Session,
-    after: &[u8],
-    last: &[u8],
-    swept: &mut Swept,
-) -> Result<(), Fault> {
+/// Does what core's rules say is due to the keys behind `after` up to `end`, as they were seen, or
+/// leaves them to the next walk.
+async fn clean(session: &Session, after: &str, end: &str, swept: &mut Swept) -> Result<(), Fault> {
     let (mut expired, mut writes) = (Vec::new(), Vec::new());
     let mut buried = Vec::new();
-    for row in session.query(Access::Read, MAYBE_DUE, &[&after, &last]).await? {
+    for row in session.query(Access::Read, MAYBE_DUE, &[&after, &end]).await? {
         let now = rows::time_at(&row, 0);
         // A damaged one has raised its alarm.
         let Ok(read) = rows::read(&row, 1) else { continue };
@@ -107,6 +146,8 @@ async fn clean(
             None => {}
         }
     }
+    expired.sort_unstable_by_key(|seen: &Seen| seen.id);
+    writes.sort_unstable_by_key(|write| write.record.id);
     if !expired.is_empty() {
         swept.removed = remove(session, &expired).await?.len();
     }

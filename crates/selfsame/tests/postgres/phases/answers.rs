@@ -19,10 +19,14 @@ use tower::{Layer, ServiceExt};
 use super::{Rides, db};
 
 type Answer = Response<Full<Bytes>>;
-type Handler = Arc<dyn Fn(Phases) -> BoxFuture<'static, Answer> + Send + Sync>;
+pub(super) type Handler = Arc<dyn Fn(Phases) -> BoxFuture<'static, Answer> + Send + Sync>;
 
 /// Sends a request with the key "k" to a service that works so.
-async fn send(idempotency: &Idempotency, policy: Policy, handler: &Handler) -> Response<Bytes> {
+pub(super) async fn send(
+    idempotency: &Idempotency,
+    policy: Policy,
+    handler: &Handler,
+) -> Response<Bytes> {
     let handler = handler.clone();
     let service = tower::service_fn(move |mut request: Request<selfsame::RequestBody<_>>| {
         let run: Run = request.extensions_mut().remove().expect("it has a key");
@@ -38,7 +42,7 @@ async fn send(idempotency: &Idempotency, policy: Policy, handler: &Handler) -> R
 }
 
 /// An answer with a header of each kind.
-fn answer(text: &'static str) -> Answer {
+pub(super) fn answer(text: &'static str) -> Answer {
     let mut answer = Response::new(Full::from(text));
     *answer.status_mut() = StatusCode::CREATED;
     answer.headers_mut().insert(ETAG, HeaderValue::from_static("\"1\""));
@@ -59,7 +63,7 @@ async fn book_and_answer(
     run.finish_with(tx, answer(note)).await
 }
 
-fn assert_replays(replay: &Response<Bytes>, first: &Response<Bytes>) {
+pub(super) fn assert_replays(replay: &Response<Bytes>, first: &Response<Bytes>) {
     assert_eq!((replay.status(), replay.body()), (first.status(), first.body()));
     assert_eq!(replay.headers()["idempotent-replayed"], "true");
     for name in [ETAG.as_str(), "idempotency-expires"] {

@@ -5,6 +5,7 @@ mod commits;
 #[cfg(all(feature = "deadpool", feature = "sqlx"))]
 mod drivers;
 mod life;
+mod pooled;
 
 use std::error::Error;
 use std::sync::Arc;
@@ -35,6 +36,12 @@ struct Ride {
 impl Rides {
     pub(crate) async fn open() -> Self {
         let bench = PostgresBench::new();
+        let store = bench.store().await;
+        Self::over(bench, store).await
+    }
+
+    /// Over a store that was opened on `bench`.
+    async fn over(bench: PostgresBench, store: PostgresStore) -> Self {
         let schema = &bench.schema;
         let table = format!(
             "create table if not exists {schema}.rides (
@@ -47,7 +54,7 @@ impl Rides {
              grant usage on sequence {schema}.rides_id_seq to {USER}"
         );
         bench.owner().await.batch_execute(&table).await.expect("the owner may");
-        let store = Arc::new(bench.store().await);
+        let store = Arc::new(store);
         let idempotency = Idempotency::open(store.clone()).await.expect("the store is there");
         Self { bench, store, idempotency }
     }
