@@ -1,6 +1,6 @@
 //! The claim table: what a request is told, by what is known of its key. Pure.
 
-use crate::{Ask, Claimed, Grant, Lease, Record, Replay, State, Timestamp};
+use crate::{Ask, Claimed, Grant, Kept, Lease, Record, Replay, State, Timestamp};
 
 /// What a claim comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Start {
 }
 
 /// The claim table, in its order.
-pub fn decide(found: Option<&Record>, ask: &Ask, now: Timestamp) -> Decision {
+pub fn decide<A>(found: Option<&Record<A>>, ask: &Ask, now: Timestamp) -> Decision {
     let Some(record) = found.filter(|record| !record.is_expired(now)) else {
         return Decision::Run(Start::First);
     };
@@ -55,7 +55,11 @@ pub fn decide(found: Option<&Record>, ask: &Ask, now: Timestamp) -> Decision {
 }
 
 /// What a claim comes to, and the record to write, durably, before saying so.
-pub fn claim(found: Option<&Record>, ask: &Ask, now: Timestamp) -> (Claimed, Option<Record>) {
+pub fn claim<A: Clone + Kept>(
+    found: Option<&Record<A>>,
+    ask: &Ask,
+    now: Timestamp,
+) -> (Claimed, Option<Record<A>>) {
     match (decide(found, ask, now), found) {
         (Decision::Run(start), Some(record)) if start != Start::First => {
             let next = match start {
@@ -71,14 +75,14 @@ pub fn claim(found: Option<&Record>, ask: &Ask, now: Timestamp) -> (Claimed, Opt
         (
             Decision::Replay,
             Some(&Record { state: State::Completed { ref answer, .. }, expires_at, .. }),
-        ) => (Claimed::Replay(Replay { answer: answer.clone(), expires_at }), None),
+        ) => (Claimed::Replay(Replay { answer: answer.restored(), expires_at }), None),
         (Decision::Busy, Some(Record { state: State::Claimed { lease_until }, .. })) => {
             (Claimed::Busy { lease_left: lease_until.since(now) }, None)
         }
         (Decision::Held, Some(record)) => {
             let mut next = record.clone();
             next.settle(now);
-            let newly = next.state != record.state;
+            let newly = !matches!(record.state, State::Held { .. });
             (Claimed::Held { newly }, newly.then_some(next))
         }
         (Decision::Reused, _) => (Claimed::Reused, None),
@@ -89,11 +93,11 @@ pub fn claim(found: Option<&Record>, ask: &Ask, now: Timestamp) -> (Claimed, Opt
     }
 }
 
-fn renewed(record: &Record, ask: &Ask, now: Timestamp) -> Record {
+fn renewed<A: Clone>(record: &Record<A>, ask: &Ask, now: Timestamp) -> Record<A> {
     Record { state: State::Claimed { lease_until: now + ask.lease }, ..record.clone() }
 }
 
-fn grant(record: &Record, ask: &Ask, start: Start) -> Grant {
+fn grant<A>(record: &Record<A>, ask: &Ask, start: Start) -> Grant {
     Grant {
         lease: Lease {
             id: record.id,

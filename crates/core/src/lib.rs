@@ -30,7 +30,7 @@ pub mod wire;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use answer::{Answer, AnswerBody, Checkpoint};
+pub use answer::{Answer, AnswerBody, Checkpoint, Kept};
 pub use bell::{Bell, Sleepers};
 pub use claim::{Claim, Releaser, Started, Unstarted};
 pub use clock::{Clock, Timestamp};

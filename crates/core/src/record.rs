@@ -11,22 +11,22 @@ use std::time::Duration;
 pub use ageing::Due;
 
 use crate::{
-    Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Key, Lease, RecordId,
-    Recorded, TenantTag, Timestamp,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Kept, Key, Lease,
+    RecordId, Recorded, TenantTag, Timestamp,
 };
 
 /// An outcome is kept at least this long, or for the retention where that is shorter.
 const KEPT_AFTER_OUTCOME: Duration = Duration::from_secs(60 * 60);
 
-/// What is known of a key.
+/// What is known of a key; its answer as a store keeps it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Record {
+pub struct Record<A = Answer> {
     /// Its identity.
     pub id: RecordId,
     /// The request it stands for.
     pub fingerprint: Fingerprint,
     /// Where its work stands.
-    pub state: State,
+    pub state: State<A>,
     /// The fence of the last claim.
     pub fence: Fence,
     /// How many runs may have been sent.
@@ -54,7 +54,7 @@ pub struct Record {
 /// Where a record's work stands.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "most records are completed ones")]
-pub enum State {
+pub enum State<A = Answer> {
     /// Somebody runs, or ran and was not heard of again.
     Claimed {
         /// When the claim is dead unless renewed.
@@ -65,7 +65,7 @@ pub enum State {
         /// When it was recorded.
         at: Timestamp,
         /// What every retry gets.
-        answer: Answer,
+        answer: A,
     },
     /// The last run ended in a way that allows another.
     Failed,
@@ -158,7 +158,7 @@ pub enum Resolved {
     Missing,
 }
 
-impl Record {
+impl<A> Record<A> {
     /// The record of a key's first claim.
     pub fn first(ask: &Ask, now: Timestamp) -> Self {
         Self {
@@ -181,7 +181,10 @@ impl Record {
 
     /// The record after another claim of it: the fence grows, the recovery point stays.
     #[must_use]
-    pub fn claimed_again(&self, ask: &Ask, now: Timestamp) -> Self {
+    pub fn claimed_again(&self, ask: &Ask, now: Timestamp) -> Self
+    where
+        A: Clone,
+    {
         Self {
             state: State::Claimed { lease_until: now + ask.lease },
             fence: self.fence.next(),
@@ -189,6 +192,37 @@ impl Record {
             attempt_id: ask.attempt_id,
             recover: ask.recover,
             ..self.clone()
+        }
+    }
+
+    /// The same with its answer as every reader knows it.
+    pub fn restored(&self) -> Record
+    where
+        A: Kept,
+    {
+        Record {
+            id: self.id,
+            fingerprint: self.fingerprint,
+            state: match &self.state {
+                State::Claimed { lease_until } => State::Claimed { lease_until: *lease_until },
+                State::Completed { at, answer } => {
+                    State::Completed { at: *at, answer: answer.restored() }
+                }
+                State::Failed => State::Failed,
+                State::Held { since } => State::Held { since: *since },
+                State::Tombstone => State::Tombstone,
+            },
+            fence: self.fence,
+            attempt: self.attempt,
+            attempt_id: self.attempt_id,
+            birth: self.birth,
+            recover: self.recover,
+            checkpoint: self.checkpoint.clone(),
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            retention: self.retention,
+            remember: self.remember,
+            label: self.label.clone(),
         }
     }
 
@@ -211,7 +245,7 @@ impl Record {
 
     /// The work is done. Saying so twice changes nothing and is no error: the first
     /// acknowledgement may have been lost.
-    pub fn complete(&mut self, lease: &Lease, answer: Answer, now: Timestamp) -> Recorded {
+    pub fn complete(&mut self, lease: &Lease, answer: A, now: Timestamp) -> Recorded {
         let is_completed = matches!(self.state, State::Completed { .. });
         if self.is_claimed_by(lease) && is_completed && !self.is_tombstone(now) {
             return Recorded::Until(self.expires_at);
@@ -249,7 +283,10 @@ impl Record {
 
     /// A person's decision about a held key, as seen at `fence`. The fence grows, so whoever
     /// ran before can change nothing any more.
-    pub fn resolve(&mut self, fence: Fence, resolution: Resolution, now: Timestamp) -> Resolved {
+    pub fn resolve(&mut self, fence: Fence, resolution: Resolution, now: Timestamp) -> Resolved
+    where
+        A: From<Answer>,
+    {
         if self.fence != fence || !self.is_held(now) {
             return Resolved::NotHeld;
         }
@@ -259,7 +296,7 @@ impl Record {
                 self.state = State::Failed;
                 self.keep_after_outcome(now);
             }
-            Resolution::Complete(answer) => self.finish(answer, now),
+            Resolution::Complete(answer) => self.finish(answer.into(), now),
         }
         Resolved::Done
     }
@@ -278,7 +315,7 @@ impl Record {
         Fenced::Applied
     }
 
-    fn finish(&mut self, answer: Answer, now: Timestamp) {
+    fn finish(&mut self, answer: A, now: Timestamp) {
         self.state = State::Completed { at: now, answer };
         self.keep_after_outcome(now);
     }

@@ -7,8 +7,9 @@ use crate::{Key, Secret};
 /// Whose key it is. Keys of different tenants never meet.
 #[derive(Clone)]
 pub struct Tenant {
-    source: Box<str>,
-    value: Box<[u8]>,
+    /// Where it was found, and behind that what was found there.
+    found: Box<[u8]>,
+    source_len: usize,
     name: Option<Box<str>>,
 }
 
@@ -20,12 +21,13 @@ impl Tenant {
 
     /// A tenant known by something secret that came from `source`: only its HMAC is kept.
     pub fn credential(source: &str, credential: &[u8]) -> Self {
-        Self { source: source.into(), value: credential.into(), name: None }
+        let found = [source.as_bytes(), credential].concat().into();
+        Self { found, source_len: source.len(), name: None }
     }
 
     /// A tenant whose name, from `source`, may be kept and shown.
     pub fn named(source: &str, name: &str) -> Self {
-        Self { source: source.into(), value: name.as_bytes().into(), name: Some(name.into()) }
+        Self { name: Some(name.into()), ..Self::credential(source, name.as_bytes()) }
     }
 
     /// The name people see, where there is one.
@@ -35,7 +37,8 @@ impl Tenant {
 
     /// What stands for this tenant in the store.
     pub fn tag(&self, secret: &Secret) -> TenantTag {
-        let digest = secret.tag("tenant", &[self.source.as_bytes(), &self.value]);
+        let (source, value) = self.found.split_at(self.source_len);
+        let digest = secret.tag("tenant", &[source, value]);
         let mut tag = [0; TenantTag::LEN];
         tag.copy_from_slice(&digest[..TenantTag::LEN]);
         TenantTag(tag)
@@ -45,7 +48,7 @@ impl Tenant {
 impl fmt::Debug for Tenant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The value may be a credential: only its source is told.
-        write!(f, "Tenant({})", self.source)
+        write!(f, "Tenant({})", self.found[..self.source_len].escape_ascii())
     }
 }
 

@@ -18,20 +18,21 @@ pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug, Clone, Default)]
 struct Whole {
     data: Option<Bytes>,
-    trailers: Option<HeaderMap>,
+    /// Boxed: hardly any body has some.
+    trailers: Option<Box<HeaderMap>>,
 }
 
 impl Whole {
     fn new(data: Bytes, trailers: HeaderMap) -> Self {
         Self {
             data: Some(data).filter(|data| !data.is_empty()),
-            trailers: Some(trailers).filter(|trailers| !trailers.is_empty()),
+            trailers: (!trailers.is_empty()).then(|| Box::new(trailers)),
         }
     }
 
     fn next_frame(&mut self) -> Option<Frame<Bytes>> {
         let data = self.data.take().map(Frame::data);
-        data.or_else(|| self.trailers.take().map(Frame::trailers))
+        data.or_else(|| self.trailers.take().map(|trailers| Frame::trailers(*trailers)))
     }
 
     fn is_end(&self) -> bool {

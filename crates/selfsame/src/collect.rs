@@ -1,4 +1,4 @@
-//! Reading an answer: whole where it fits, as far as needed where it does not.
+//! Reading a body: whole where it fits, as far as needed where it does not.
 
 use std::pin::Pin;
 
@@ -6,7 +6,9 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
+
+use crate::patience;
 
 /// An answer's body, as far as it was read.
 pub(crate) enum Collected<R> {
@@ -23,32 +25,57 @@ pub(crate) enum Collected<R> {
     Broken,
 }
 
-/// Reads `body` to its end, or until it has more than `bytes_max`.
+/// A body, as far as it was read.
+pub(crate) enum Read {
+    Whole {
+        data: Bytes,
+        trailers: HeaderMap,
+    },
+    /// Longer than the limit: what was read of it.
+    Over {
+        begun: Vec<Bytes>,
+    },
+    /// It ended in the middle.
+    Broken,
+}
+
+/// Reads an answer to its end, or until it has more than `bytes_max`.
 pub(crate) async fn collect<R>(body: R, bytes_max: usize, deadline: Instant) -> Collected<R>
 where
     R: Body<Data = Bytes>,
 {
     let mut body = Box::pin(body);
-    let mut begun: Vec<Bytes> = Vec::new();
+    match patience::before(deadline, read(body.as_mut(), bytes_max)).await {
+        Some(Read::Whole { data, trailers }) => Collected::Whole { data, trailers },
+        Some(Read::Over { begun }) => Collected::Over { begun, rest: body },
+        Some(Read::Broken) | None => Collected::Broken,
+    }
+}
+
+/// Reads `body` to its end, or until it has more than `bytes_max`.
+pub(crate) async fn read<B>(mut body: Pin<&mut B>, bytes_max: usize) -> Read
+where
+    B: Body<Data = Bytes>,
+{
+    // Most come in one piece.
+    let mut begun: Vec<Bytes> = Vec::with_capacity(1);
     let mut trailers = HeaderMap::new();
     let mut len = 0;
-    loop {
-        match timeout_at(deadline, body.frame()).await {
-            Ok(None) => return Collected::Whole { data: join(begun), trailers },
-            Ok(Some(Ok(frame))) => match frame.into_data().map_err(Frame::into_trailers) {
-                Ok(data) => {
-                    len += data.len();
-                    begun.push(data);
-                    if len > bytes_max {
-                        return Collected::Over { begun, rest: body };
-                    }
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return Read::Broken };
+        match frame.into_data().map_err(Frame::into_trailers) {
+            Ok(data) => {
+                len += data.len();
+                begun.push(data);
+                if len > bytes_max {
+                    return Read::Over { begun };
                 }
-                Err(Ok(more)) => trailers.extend(more),
-                Err(Err(_)) => {}
-            },
-            Ok(Some(Err(_))) | Err(_) => return Collected::Broken,
+            }
+            Err(Ok(more)) => trailers.extend(more),
+            Err(Err(_)) => {}
         }
     }
+    Read::Whole { data: join(begun), trailers }
 }
 
 /// The parts in one piece.

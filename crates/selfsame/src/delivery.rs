@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, Pumped, ResponseBody};
 use crate::dialect::Dialect;
+use crate::engine::Engine;
 use crate::outcome::Served;
 use crate::prefer::{self, PREFERENCE_APPLIED};
 use crate::reject::{self, Refusal};
@@ -76,30 +77,38 @@ impl<R, E> Delivery<R, E> {
         self
     }
 
-    /// Hands the reply over, and sees a large answer to its end.
-    pub(crate) async fn deliver(self, to: oneshot::Sender<Reply<R, E>>)
+    /// The reply. A large answer is seen to its end on a task of its own.
+    pub(crate) fn begin(self, engine: &Engine) -> Reply<R, E>
     where
-        R: Body<Data = Bytes>,
+        R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        // Whoever asked may have gone; what was recorded is there for the retry.
-        let _gone = to.send(self.reply);
         if let Some(pump) = self.pump {
-            Box::pin(pump.run()).await;
+            engine.detach(pump.run());
+        }
+        self.reply
+    }
+}
+
+impl<R, E> Reply<R, E> {
+    /// As the service would have given it.
+    pub(crate) fn unwrapped(self) -> Result<Response<ResponseBody<R>>, E> {
+        match self {
+            Self::Response(response) => Ok(response),
+            Self::Error(error) => Err(error),
+            Self::Panic(payload) => std::panic::resume_unwind(payload),
         }
     }
 }
 
-/// The reply, if it comes in time. If not, the run goes on.
+/// The reply of a run that goes on, if it comes in time. If not, the run goes on still.
 pub(crate) async fn await_reply<R, E>(
     time: Duration,
     dialect: &Dialect,
     reply: oneshot::Receiver<Reply<R, E>>,
 ) -> Result<Response<ResponseBody<R>>, E> {
     match timeout(time, reply).await {
-        Ok(Ok(Reply::Response(response))) => Ok(response),
-        Ok(Ok(Reply::Error(error))) => Err(error),
-        Ok(Ok(Reply::Panic(payload))) => std::panic::resume_unwind(payload),
+        Ok(Ok(reply)) => reply.unwrapped(),
         // The detached run itself came to grief; its lease ends it.
         Ok(Err(_)) => Ok(reject::answer(&Refusal::Held, dialect)),
         Err(_) => Ok(reject::answer(&Refusal::TimedOut, dialect)),

@@ -30,12 +30,18 @@ pub enum Profile {
 /// How a refusal is worded.
 #[derive(Debug, Clone)]
 pub struct Dialect {
-    profile: Profile,
-    contract_page: Arc<str>,
-    readers: Arc<[Origin]>,
+    manners: Arc<Manners>,
     protocol: Protocol,
     /// Where the request's page comes from, if a page sent it.
     sender: Option<HeaderValue>,
+}
+
+/// What all who speak a dialect share.
+#[derive(Debug, Clone)]
+struct Manners {
+    profile: Profile,
+    contract_page: Arc<str>,
+    readers: Arc<[Origin]>,
 }
 
 /// What a client listens for.
@@ -55,20 +61,17 @@ impl Protocol {
 impl Dialect {
     /// By this profile; `contract_page` is where the rules are told.
     pub fn new(profile: Profile, contract_page: impl Into<Arc<str>>) -> Self {
-        Self {
-            profile,
-            contract_page: contract_page.into(),
-            readers: Arc::default(),
-            protocol: Protocol::Http,
-            sender: None,
-        }
+        let contract_page = contract_page.into();
+        let manners = Manners { profile, contract_page, readers: Arc::default() };
+        Self { manners: Arc::new(manners), protocol: Protocol::Http, sender: None }
     }
 
     /// The same, with refusals that pages of these origins can read: a browser hides them
     /// otherwise. Not needed behind a layer that sees to CORS itself.
     #[must_use]
     pub fn readable_by(self, readers: impl Into<Arc<[Origin]>>) -> Self {
-        Self { readers: readers.into(), ..self }
+        let manners = Manners { readers: readers.into(), ..Manners::clone(&self.manners) };
+        Self { manners: Arc::new(manners), ..self }
     }
 
     /// The same to whoever sent a request with these headers: a gRPC client reads a status in the
@@ -78,7 +81,7 @@ impl Dialect {
         Self {
             protocol: Protocol::of(headers),
             sender: headers.get(ORIGIN).cloned(),
-            ..self.clone()
+            manners: self.manners.clone(),
         }
     }
 
@@ -89,7 +92,7 @@ impl Dialect {
 
     /// The status a problem is answered with.
     pub fn status(&self, problem: Problem) -> StatusCode {
-        match (self.profile, problem) {
+        match (self.manners.profile, problem) {
             (Profile::Stripe, Problem::KeyReused) => StatusCode::BAD_REQUEST,
             _ => problem.status(),
         }
@@ -98,31 +101,32 @@ impl Dialect {
     /// A problem as a response, with the headers that belong to it.
     pub fn response(&self, details: &ProblemDetails) -> Response<Bytes> {
         let problem = details.problem;
-        let mut response = match (self.protocol, self.profile) {
+        let mut response = match (self.protocol, self.manners.profile) {
             (Protocol::Grpc, _) => grpc::trailers_only(details),
             (_, Profile::Ietf) => {
-                let body = details.to_json(&self.contract_page);
+                let body = details.to_json(&self.manners.contract_page);
                 self.written(problem, "application/problem+json", body)
             }
             (_, Profile::Stripe) => {
-                let body = stripe::error(details, &self.contract_page);
+                let body = stripe::error(details, &self.manners.contract_page);
                 self.written(problem, "application/json", body)
             }
         };
         let headers = response.headers_mut();
-        let link = format!("<{}>; rel=\"describedby\"", problem.type_uri(&self.contract_page));
+        let link =
+            format!("<{}>; rel=\"describedby\"", problem.type_uri(&self.manners.contract_page));
         headers.insert(LINK, HeaderValue::from_str(&link).expect("a URL and a slug are ASCII"));
         self.advise(headers, problem.is_retryable());
         if matches!(problem, Problem::InProgress | Problem::StoreUnavailable) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
-        cors::open(headers, &self.readers, self.sender.as_ref());
+        cors::open(headers, &self.manners.readers, self.sender.as_ref());
         response
     }
 
     /// Makes the headers of a recorded answer fit the page that asks again.
     pub(crate) fn fit_cors(&self, headers: &mut HeaderMap) {
-        cors::fit(headers, &self.readers, self.sender.as_ref());
+        cors::fit(headers, &self.manners.readers, self.sender.as_ref());
     }
 
     fn written(&self, problem: Problem, kind: &'static str, body: Vec<u8>) -> Response<Bytes> {
@@ -135,7 +139,7 @@ impl Dialect {
     /// Tells SDKs, which go by the status alone, whether another try can help.
     pub(crate) fn advise(&self, headers: &mut HeaderMap, retryable: bool) {
         let advice = HeaderValue::from_static(if retryable { "true" } else { "false" });
-        if self.profile == Profile::Stripe {
+        if self.manners.profile == Profile::Stripe {
             headers.insert(STRIPE_SHOULD_RETRY, advice.clone());
         }
         headers.insert(X_SHOULD_RETRY, advice);

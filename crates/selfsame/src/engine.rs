@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use selfsame_core::{FullStore, Key, Secret, Store, StoreError};
+use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
 use crate::background::{self, GiveBack};
@@ -104,15 +105,30 @@ impl Engine {
 
     /// As [`Engine::detach`], but as far as `work` comes at once it is done here: a task costs more
     /// than a replay does.
-    pub(crate) async fn see_through<W>(&self, mut work: Pin<Box<W>>)
+    pub(crate) async fn see_through<W>(&self, mut work: Pin<Box<W>>) -> Seen<W::Output>
     where
-        W: Future<Output = ()> + Send + 'static,
+        W: Future<Output: Send> + Send + 'static,
     {
         let _counted = self.work.token();
         // There is no await between the first step and the task, so nobody can leave in between.
-        let step = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
-        if step.is_pending() {
-            self.detach(work);
+        match poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await {
+            Poll::Ready(done) => Seen::Done(done),
+            Poll::Pending => {
+                let (tell, told) = oneshot::channel();
+                self.detach(async move {
+                    // Whoever asked may have gone; what was recorded is there for the retry.
+                    let _gone = tell.send(work.await);
+                });
+                Seen::Going(told)
+            }
         }
     }
+}
+
+/// How far work has come.
+pub(crate) enum Seen<T> {
+    /// It ended at once.
+    Done(T),
+    /// It goes on by itself, and will tell its end.
+    Going(oneshot::Receiver<T>),
 }

@@ -1,5 +1,6 @@
 //! `Idempotency-Expires`: until when an answer can be had, as an HTTP date.
 
+use std::cell::RefCell;
 use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue};
@@ -20,7 +21,18 @@ pub(crate) fn say(expires_at: Timestamp, headers: &mut HeaderMap, policy: &Polic
 
 /// Rounded down: nothing is promised for longer than it is kept.
 fn date(moment: Timestamp) -> HeaderValue {
+    thread_local! {
+        // Most answers of a moment expire in the same second.
+        static LAST: RefCell<Option<(u64, HeaderValue)>> = const { RefCell::new(None) };
+    }
     let seconds = (moment.as_millis() / 1000).min(LAST_SECOND);
+    LAST.with_borrow_mut(|last| match last {
+        Some((at, date)) if *at == seconds => date.clone(),
+        _ => last.insert((seconds, written(seconds))).1.clone(),
+    })
+}
+
+fn written(seconds: u64) -> HeaderValue {
     let date = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
     HeaderValue::try_from(date).expect("a date is a header value")
 }

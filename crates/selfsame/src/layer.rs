@@ -9,13 +9,19 @@ use crate::policy::{Mode, Policy};
 use crate::service::IdempotencyService;
 use crate::telemetry::Meter;
 
+/// What all requests of a route share. In one place, because each counts itself among its holders,
+/// for which the cores have to take turns.
+pub(crate) struct Route {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) meter: Meter,
+}
+
 /// Wraps a service so that the same key gives the same answer. Made by
 /// [`Idempotency::layer`](crate::Idempotency::layer).
 #[derive(Clone)]
 pub struct IdempotencyLayer {
-    engine: Arc<Engine>,
-    policy: Arc<Policy>,
-    meter: Arc<Meter>,
+    route: Arc<Route>,
 }
 
 impl IdempotencyLayer {
@@ -23,8 +29,8 @@ impl IdempotencyLayer {
         if policy.mode == Mode::Observe {
             tracing::info!(route = &*policy.route, "requests are observed, and not protected");
         }
-        let meter = Arc::new(Meter::new(policy.route.clone()));
-        Self { engine, policy: Arc::new(policy), meter }
+        let meter = Meter::new(policy.route.clone());
+        Self { route: Arc::new(Route { engine, policy: Arc::new(policy), meter }) }
     }
 }
 
@@ -32,7 +38,6 @@ impl<S> Layer<S> for IdempotencyLayer {
     type Service = IdempotencyService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let Self { engine, policy, meter } = self.clone();
-        IdempotencyService { inner, engine, policy, meter }
+        IdempotencyService { inner, route: self.route.clone() }
     }
 }

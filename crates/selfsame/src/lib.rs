@@ -39,6 +39,7 @@ mod layer;
 mod observe;
 mod once;
 mod outcome;
+mod patience;
 #[cfg(feature = "postgres")]
 pub mod phases;
 mod policy;

@@ -14,11 +14,11 @@ use selfsame_core::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, Seen};
 use crate::outcome::Served;
+use crate::patience;
 use crate::policy::Policy;
 use crate::reject::Refusal;
 use crate::run::Run;
@@ -156,7 +156,6 @@ impl Once {
                 route: function.into(),
             },
         };
-        let (reply, ended) = oneshot::channel();
         let home = engine.clone();
         let work = Box::pin(async move {
             let turn = steps::take_turn(&engine, &ask, None, &policy).await;
@@ -177,14 +176,18 @@ impl Once {
                 Settled::Bypass => Ended::Result(Err(OnceError::StoreUnavailable)),
             };
             Meter::new(policy.route.clone()).served(served, stopwatch.elapsed(), None);
-            // Whoever asked may have gone; what was recorded is there for the next call.
-            let _gone = reply.send(ended);
+            ended
         });
-        home.see_through(work).await;
-        match ended.await {
-            Ok(Ended::Result(result)) => result,
-            Ok(Ended::Panic(payload)) => std::panic::resume_unwind(payload),
-            Err(_) => Err(OnceError::OutcomeUnknown),
+        let ended = match home.see_through(work).await {
+            Seen::Done(ended) => ended,
+            Seen::Going(ended) => match ended.await {
+                Ok(ended) => ended,
+                Err(_) => return Err(OnceError::OutcomeUnknown),
+            },
+        };
+        match ended {
+            Ended::Result(result) => result,
+            Ended::Panic(payload) => std::panic::resume_unwind(payload),
         }
     }
 }
@@ -207,23 +210,23 @@ impl Call<'_> {
         let deadline = Instant::now() + policy.run_timeout;
         // What `work` was at when it panicked is not met again.
         let running = AssertUnwindSafe(async { work(run.clone()).await }).catch_unwind();
-        match timeout_at(deadline, running).await {
-            Ok(Ok(Ok(value))) => {
+        match patience::before(deadline, running).await {
+            Some(Ok(Ok(value))) => {
                 let answer = kept(&value, policy.answer_bytes_max);
                 match recorder.complete(&answer).await {
                     Recorded::Until(_) => Ended::Result(Ok(value)),
                     Recorded::Lost => Ended::Result(stored_truth(engine, run.claim()).await),
                 }
             }
-            Ok(Ok(Err(error))) => {
+            Some(Ok(Err(error))) => {
                 recorder.release(Release::Retry).await;
                 Ended::Result(Err(OnceError::Failed(error)))
             }
-            Ok(Err(payload)) => {
+            Some(Err(payload)) => {
                 recorder.release(steps::unknown(policy)).await;
                 Ended::Panic(payload)
             }
-            Err(_) => {
+            None => {
                 recorder.release(steps::unknown(policy)).await;
                 Ended::Result(Err(OnceError::TimedOut))
             }

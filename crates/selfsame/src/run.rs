@@ -7,7 +7,7 @@ use bytes::Bytes;
 use selfsame_core::{Checkpoint, Claim, Fenced, Key, Replay, Started, StoreError};
 
 use crate::engine::Engine;
-use crate::policy::Policy;
+use crate::layer::Route;
 use crate::stores::Journal;
 
 /// What a handler sees of its own run; found in the request's extensions.
@@ -27,14 +27,14 @@ pub struct Run {
 #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "runs have no phases then"))]
 pub(crate) struct RunState {
     pub(crate) claim: Claim<Started>,
-    /// How an answer is kept; there is none where a function runs.
-    pub(crate) policy: Option<Arc<Policy>>,
+    /// What says how an answer is kept; there is none where a function runs.
+    pub(crate) route: Option<Arc<Route>>,
     pub(crate) journal: Option<Journal>,
     pub(crate) has_phases: AtomicBool,
     /// Whether another run has taken over, as far as this one has noticed.
     pub(crate) is_lost: AtomicBool,
     /// The answer, where the handler has committed it with its own rows.
-    pub(crate) finished: OnceLock<Replay>,
+    pub(crate) finished: OnceLock<Box<Replay>>,
 }
 
 /// Why a checkpoint was not saved.
@@ -55,11 +55,11 @@ pub enum SaveError {
 }
 
 impl Run {
-    /// The run of a request whose answer is kept as `policy` says, or of a function.
-    pub(crate) fn new(claim: Claim<Started>, engine: &Engine, policy: Option<Arc<Policy>>) -> Self {
+    /// The run of a request to `route`, or of a function.
+    pub(crate) fn new(claim: Claim<Started>, engine: &Engine, route: Option<Arc<Route>>) -> Self {
         let state = RunState {
             claim,
-            policy,
+            route,
             journal: engine.journal.clone(),
             has_phases: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),
@@ -74,7 +74,7 @@ impl Run {
 
     /// The answer, where the handler has committed it with its own rows.
     pub(crate) fn finished(&self) -> Option<&Replay> {
-        self.state.finished.get()
+        self.state.finished.get().map(Box::as_ref)
     }
 
     pub(crate) fn is_lost(&self) -> bool {

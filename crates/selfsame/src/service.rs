@@ -8,19 +8,18 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
-use tokio::sync::oneshot;
 use tower_service::Service;
 
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::delivery::{Delivery, Reply, await_reply};
 use crate::dialect::Dialect;
-use crate::engine::Engine;
+use crate::engine::Seen;
+use crate::layer::Route;
 use crate::observe;
-use crate::policy::{Mode, Policy};
+use crate::policy::Mode;
 use crate::reject::{self, Refusal};
 use crate::run::Run;
-use crate::steps::{self, Asked, Parsed, Recorder, Settled};
-use crate::telemetry::Meter;
+use crate::steps::{self, Asked, Keyed, Parsed, Recorder, Settled};
 use crate::timing::Clocked;
 
 /// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
@@ -28,9 +27,7 @@ use crate::timing::Clocked;
 #[derive(Clone)]
 pub struct IdempotencyService<S> {
     pub(crate) inner: S,
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) policy: Arc<Policy>,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) route: Arc<Route>,
 }
 
 /// A response on its way. Boxed as what it is: a request that only passes takes less room than one
@@ -45,18 +42,18 @@ impl<S> IdempotencyService<S> {
         S::Future: Send,
         S::Error: Send,
         B: Body<Data = Bytes> + Send + 'static,
-        B::Error: Into<BoxError>,
         R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
     {
-        let Self { inner, engine, policy, meter } = self;
-        let clocked = Clocked::begin(meter);
+        let Self { inner, route } = self;
+        let clocked = Clocked::begin(route.clone());
+        let (engine, policy) = (&route.engine, &route.policy);
         if policy.mode == Mode::Observe {
-            return clocked.around(observe::pass(inner, request, engine, policy));
+            return clocked.around(observe::pass(inner, request, engine.clone(), policy.clone()));
         }
 
         let dialect = policy.dialect.to_sender_of(request.headers());
-        let keyed = match steps::parse(request, &policy) {
+        let Keyed { key, request } = match steps::parse(request, policy) {
             Parsed::Keyed(keyed) => keyed,
             Parsed::Unkeyed(request) => {
                 return clocked.around(steps::pass(inner, request.map(RequestBody::streamed)));
@@ -65,38 +62,36 @@ impl<S> IdempotencyService<S> {
                 return clocked.around(ready(Ok(reject::answer(&refusal, &dialect))));
             }
         };
-        let identity = match steps::scope(&keyed, &policy, &engine.secret) {
+        let identity = match steps::scope(key, &request.parts, policy, &engine.secret) {
             Ok(identity) => identity,
             Err(refusal) => return clocked.around(ready(Ok(reject::answer(&refusal, &dialect)))),
         };
         engine.suspicions.look(&identity.label.key, identity.label.tenant);
         clocked.around(async move {
-            let (home, response_timeout) = (engine.clone(), policy.response_timeout);
-            let (reply, answer) = oneshot::channel();
-            let work = match steps::fingerprint(keyed, identity, &policy, &engine.secret).await {
-                Ok(asked) => {
-                    Work { inner, asked, engine, policy, dialect: dialect.clone(), reply }.begin()
-                }
+            let (engine, policy) = (&route.engine, &route.policy);
+            let asked = match steps::fingerprint(request, identity, policy, &engine.secret).await {
+                Ok(asked) => asked,
                 Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
             };
+            let work = Work { inner, asked, route: route.clone(), dialect: dialect.clone() };
             // The client may hang up from here on: what is claimed is run and recorded all the same.
-            home.see_through(work).await;
-            await_reply(response_timeout, &dialect, answer).await
+            match engine.see_through(work.begin()).await {
+                Seen::Done(reply) => reply.unwrapped(),
+                Seen::Going(reply) => await_reply(policy.response_timeout, &dialect, reply).await,
+            }
         })
     }
 }
 
 /// What is done for a request whoever waits for it.
-struct Work<S, B, R, E> {
+struct Work<S, B> {
     inner: S,
     asked: Asked<B>,
-    engine: Arc<Engine>,
-    policy: Arc<Policy>,
+    route: Arc<Route>,
     dialect: Dialect,
-    reply: oneshot::Sender<Reply<R, E>>,
 }
 
-impl<S, B, R> Work<S, B, R, S::Error>
+impl<S, B, R> Work<S, B>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
     S::Future: Send,
@@ -105,36 +100,33 @@ where
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    fn begin(self) -> Pin<Box<impl Future<Output = ()> + Send + 'static>> {
+    fn begin(self) -> Pin<Box<impl Future<Output = Reply<R, S::Error>> + Send + 'static>> {
         // Taken apart before the future is made: it would keep room for the whole besides.
-        let Self { mut inner, asked, engine, policy, dialect, reply } = self;
+        let Self { mut inner, asked, route, dialect } = self;
+        let Asked { ask, request, preferred_wait } = asked;
         Box::pin(async move {
-            let turn = steps::take_turn(&engine, &asked.ask, asked.preferred_wait, &policy).await;
+            let (engine, policy) = (&*route.engine, &*route.policy);
+            let turn = steps::take_turn(engine, &ask, preferred_wait, policy).await;
             let delivery = match turn.settled {
                 Settled::Run(claim) => {
-                    let run = Run::new(claim.start(), &engine, Some(policy.clone()));
+                    let run = Run::new(claim.start(), engine, Some(route.clone()));
                     let deadline = tokio::time::Instant::now() + policy.run_timeout;
                     // Boxed, so that those who wait for their turn do not hold room for a run.
                     let mut recorded = Box::pin(async {
-                        let ran = steps::run(inner, asked.request, &run, deadline).await;
-                        let recorder = Recorder {
-                            run: &run,
-                            engine: &engine,
-                            policy: &policy,
-                            dialect: &dialect,
-                        };
+                        let ran = steps::run(inner, request, &run, deadline).await;
+                        let recorder = Recorder { run: &run, engine, policy, dialect: &dialect };
                         recorder.record(ran, deadline).await
                     });
                     let delivery = steps::heartbeat(run.claim(), recorded.as_mut()).await;
-                    engine.waiters.wake(&asked.ask.id);
+                    engine.waiters.wake(&ask.id);
                     delivery
                 }
-                Settled::Replay(found) => Delivery::of(steps::replay(found, &policy, &dialect)),
+                Settled::Replay(found) => Delivery::of(steps::replay(found, policy, &dialect)),
                 Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
                 Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
-                Settled::Bypass => steps::bypass(&mut inner, asked.request).await,
+                Settled::Bypass => steps::bypass(&mut inner, request).await,
             };
-            delivery.after(turn.waited, asked.preferred_wait).deliver(reply).await;
+            delivery.after(turn.waited, preferred_wait).begin(engine)
         })
     }
 }
@@ -145,7 +137,6 @@ where
     S::Future: Send,
     S::Error: Send,
     B: Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use http::Response;
 use pin_project_lite::pin_project;
 
+use crate::layer::Route;
 use crate::outcome::Served;
-use crate::telemetry::Meter;
 
 pub(crate) struct Stopwatch(Instant);
 
@@ -31,7 +31,7 @@ pub(crate) struct RanFor(pub(crate) Duration);
 
 /// A request from when it came.
 pub(crate) struct Clocked {
-    meter: Arc<Meter>,
+    route: Arc<Route>,
     stopwatch: Stopwatch,
 }
 
@@ -45,8 +45,8 @@ pin_project! {
 }
 
 impl Clocked {
-    pub(crate) fn begin(meter: Arc<Meter>) -> Self {
-        Self { meter, stopwatch: Stopwatch::start() }
+    pub(crate) fn begin(route: Arc<Route>) -> Self {
+        Self { route, stopwatch: Stopwatch::start() }
     }
 
     /// Counts the response that `handling` comes to.
@@ -63,7 +63,7 @@ impl Clocked {
     fn end<B>(&self, response: &mut Response<B>) {
         let served = response.extensions().get().copied().unwrap_or(Served::Passed);
         let ran = response.extensions_mut().remove::<RanFor>().map(|ran| ran.0);
-        self.meter.served(served, self.stopwatch.elapsed(), ran);
+        self.route.meter.served(served, self.stopwatch.elapsed(), ran);
     }
 }
 

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -26,14 +27,10 @@ const LONGEST_PAUSE_IF_WOKEN: Duration = Duration::from_secs(5);
 
 /// Who waits for the run of a key to end.
 pub(crate) struct Waiters {
-    queues: Mutex<Queues>,
+    queues: Mutex<HashMap<RecordId, Queue>>,
+    /// How many wait in all. Changed under the lock, and read without it.
+    in_all: AtomicUsize,
     bell: Option<Arc<dyn Bell>>,
-}
-
-#[derive(Default)]
-struct Queues {
-    by_key: HashMap<RecordId, Queue>,
-    in_all: usize,
 }
 
 #[derive(Default)]
@@ -55,7 +52,8 @@ pub(crate) struct Place<'a> {
 impl Waiters {
     /// Those who wait on this node, among others that share `bell`.
     pub(crate) fn new(bell: Option<Arc<dyn Bell>>) -> Arc<Self> {
-        let waiters = Arc::new(Self { queues: Mutex::default(), bell });
+        let waiters =
+            Arc::new(Self { queues: Mutex::default(), in_all: AtomicUsize::new(0), bell });
         let sleepers: Arc<dyn Sleepers> = waiters.clone();
         if let Some(bell) = &waiters.bell {
             bell.wakes(Arc::downgrade(&sleepers));
@@ -66,16 +64,16 @@ impl Waiters {
     /// A place among those who wait for `id`, unless too many wait already.
     pub(crate) fn join(&self, id: RecordId) -> Option<Place<'_>> {
         let mut queues = self.queues.lock();
-        if queues.in_all >= IN_ALL_MAX {
+        if self.in_all.load(Ordering::SeqCst) >= IN_ALL_MAX {
             return None;
         }
-        let queue = queues.by_key.entry(id).or_default();
+        let queue = queues.entry(id).or_default();
         if queue.waiting >= PER_KEY_MAX {
             return None;
         }
         queue.waiting += 1;
         let ended = queue.ended.clone();
-        queues.in_all += 1;
+        self.in_all.fetch_add(1, Ordering::SeqCst);
         Some(Place { waiters: self, id, ended, pause: FIRST_PAUSE })
     }
 
@@ -90,7 +88,12 @@ impl Waiters {
 
 impl Sleepers for Waiters {
     fn wake_here(&self, id: &RecordId) {
-        if let Some(queue) = self.queues.lock().by_key.get_mut(id) {
+        // Every run comes by here at its end, and the lock would make the cores take turns. Whoever is
+        // about to wait is counted before it looks, so it sees the end or is seen here.
+        if self.in_all.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        if let Some(queue) = self.queues.lock().get_mut(id) {
             queue.is_told = false;
             queue.ended.notify_waiters();
         }
@@ -124,7 +127,7 @@ impl Place<'_> {
     /// Tells other nodes that somebody waits here, unless they know.
     fn tell_others(&self) {
         let Some(bell) = &self.waiters.bell else { return };
-        let was_told = match self.waiters.queues.lock().by_key.get_mut(&self.id) {
+        let was_told = match self.waiters.queues.lock().get_mut(&self.id) {
             Some(queue) => std::mem::replace(&mut queue.is_told, true),
             None => true,
         };
@@ -146,11 +149,11 @@ impl Place<'_> {
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         let mut queues = self.waiters.queues.lock();
-        queues.in_all -= 1;
-        if let Some(queue) = queues.by_key.get_mut(&self.id) {
+        self.waiters.in_all.fetch_sub(1, Ordering::SeqCst);
+        if let Some(queue) = queues.get_mut(&self.id) {
             queue.waiting -= 1;
             if queue.waiting == 0 {
-                queues.by_key.remove(&self.id);
+                queues.remove(&self.id);
             }
         }
     }
@@ -187,8 +190,8 @@ mod tests {
     fn who_leaves_last_leaves_nothing_behind() {
         let waiters = Waiters::new(None);
         drop([waiters.join(id(1)), waiters.join(id(1)), waiters.join(id(2))]);
-        let queues = waiters.queues.lock();
-        assert_eq!((queues.by_key.len(), queues.in_all), (0, 0));
+        let in_all = waiters.in_all.load(Ordering::SeqCst);
+        assert_eq!((waiters.queues.lock().len(), in_all), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]

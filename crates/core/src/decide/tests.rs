@@ -41,7 +41,7 @@ fn decided(record: &Record, ask: &Ask) -> Decision {
 
 #[test]
 fn a_key_that_is_not_there_runs() {
-    assert_eq!(decide(None, &ask("k"), NOW), Decision::Run(Start::First));
+    assert_eq!(decide(None::<&Record>, &ask("k"), NOW), Decision::Run(Start::First));
 }
 
 #[test]

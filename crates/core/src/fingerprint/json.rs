@@ -15,8 +15,9 @@ const DEPTH_MAX: usize = 64;
 /// in doubt. What is ignored is read all the same: it may not be in doubt either.
 pub(crate) fn canonical(text: &[u8], ignore: &[JsonPointer]) -> Option<Vec<u8>> {
     std::str::from_utf8(text).ok()?;
-    let out = Vec::with_capacity(text.len());
-    let mut reader = Reader { rest: text, out, members: Vec::new(), sorted: Vec::new() };
+    // Twice: an object is put into order behind itself.
+    let out = Vec::with_capacity(2 * text.len());
+    let mut reader = Reader { rest: text, out, members: Vec::with_capacity(8) };
     reader.value(DEPTH_MAX, &LeftOut::at_root(ignore))?;
     reader.white_space();
     reader.rest.is_empty().then_some(reader.out)
@@ -28,8 +29,6 @@ struct Reader<'a> {
     out: Vec<u8>,
     /// The members of all open objects, the innermost last.
     members: Vec<Member>,
-    /// Where an object is put into order.
-    sorted: Vec<u8>,
 }
 
 /// Where a member stands in `out`.
@@ -102,7 +101,7 @@ impl Reader<'_> {
     /// Puts the members from `outer` on, which stand in `out` from `start` on, into the order of
     /// their names, and drops those that do not count. In order already, they stay where they are.
     fn put_in_order(&mut self, start: usize, outer: usize) -> Option<()> {
-        let Self { out, members, sorted, .. } = self;
+        let Self { out, members, .. } = self;
         let members = &mut members[outer..];
         let in_order = members.windows(2).all(|pair| pair[0].name(out) < pair[1].name(out));
         if in_order && members.iter().all(|member| member.counts) {
@@ -113,18 +112,16 @@ impl Reader<'_> {
         if members.windows(2).any(|pair| pair[0].name(out) == pair[1].name(out)) {
             return None;
         }
-        sorted.clear();
-        sorted.reserve(out.len() - start);
+        let end = out.len();
         for member in members.iter().filter(|member| member.counts) {
-            sorted.push(if sorted.is_empty() { b'{' } else { b',' });
-            sorted.extend_from_slice(&out[member.from..member.end]);
+            out.push(if out.len() == end { b'{' } else { b',' });
+            out.extend_from_within(member.from..member.end);
         }
-        if sorted.is_empty() {
-            sorted.push(b'{');
+        if out.len() == end {
+            out.push(b'{');
         }
-        sorted.push(b'}');
-        out.truncate(start);
-        out.extend_from_slice(sorted);
+        out.push(b'}');
+        out.drain(start..end);
         Some(())
     }
 

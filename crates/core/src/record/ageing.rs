@@ -14,7 +14,7 @@ pub enum Due {
     Hold,
 }
 
-impl Record {
+impl<A> Record<A> {
     /// Whether a claim of it is alive.
     pub fn is_leased(&self, now: Timestamp) -> bool {
         matches!(self.state, State::Claimed { lease_until } if now < lease_until)

@@ -25,7 +25,7 @@ use crate::engine::Engine;
 use crate::outcome::{Outcome, Served};
 use crate::policy::Policy;
 use crate::reject;
-use crate::steps::{self, Keyed, Parsed};
+use crate::steps::{self, Apart, Keyed, Parsed};
 use crate::telemetry;
 use crate::timing::{RanFor, Stopwatch};
 
@@ -94,17 +94,17 @@ fn overhear<B: Body<Data = Bytes>>(
     engine: Arc<Engine>,
     policy: Arc<Policy>,
 ) -> (Request<RequestBody<B>>, Option<Witness>) {
-    let Keyed { key, parts, body } = keyed;
+    let Keyed { key, request: Apart { parts, body } } = keyed;
     let Ok(room) = engine.observers.room.clone().try_acquire_owned() else {
         telemetry::unobserved(&policy.route, "too_many");
-        return (Request::from_parts(parts, RequestBody::streamed(body)), None);
+        return (Request::from_parts(*parts, RequestBody::streamed(body)), None);
     };
     let (body, request_body) = tap(body, policy.request_bytes_max);
     let (tell, answer) = oneshot::channel();
     let watch = Watch {
         engine: engine.clone(),
         policy: policy.clone(),
-        keyed: Keyed { key, parts: parts.clone(), body: request_body },
+        keyed: Keyed { key, request: Apart { parts: parts.clone(), body: request_body } },
         answer,
     };
     engine.detach(async move {
@@ -112,7 +112,7 @@ fn overhear<B: Body<Data = Bytes>>(
         drop(room);
     });
     let witness = Witness { tell, policy, protocol: Protocol::of(&parts.headers) };
-    (Request::from_parts(parts, RequestBody::tapped(body)), Some(witness))
+    (Request::from_parts(*parts, RequestBody::tapped(body)), Some(witness))
 }
 
 /// Tells the watch what comes back. One that is dropped tells it that nobody waits any more.

@@ -16,7 +16,7 @@ use crate::outcome::{Outcome, Served};
 use crate::policy::Policy;
 use crate::prefer;
 use crate::reject;
-use crate::steps::{self, Identity, Keyed, Settled};
+use crate::steps::{self, Apart, Identity, Keyed, Settled};
 use crate::telemetry;
 
 /// What comes back from the service.
@@ -43,9 +43,10 @@ pub(super) struct Watch {
 impl Watch {
     /// Claims as the request would have, and records as its run would have.
     pub(super) async fn run(self) {
-        let Self { engine, policy, keyed, answer } = self;
+        let Self { engine, policy, keyed: Keyed { key, request }, answer } = self;
+        let Apart { parts, body } = request;
         let deadline = Instant::now() + policy.run_timeout;
-        let Identity { id, label } = match steps::scope(&keyed, &policy, &engine.secret) {
+        let Identity { id, label } = match steps::scope(key, &parts, &policy, &engine.secret) {
             Ok(identity) => identity,
             Err(refusal) => return count(&policy, None, reject::served(&refusal)),
         };
@@ -54,7 +55,6 @@ impl Watch {
         let identity = Identity { id: id.observed(&engine.secret), label: label.observed() };
         let scene = Scene { engine: &engine, policy: &policy, id: identity.id, deadline };
 
-        let Keyed { parts, body, .. } = keyed;
         if steps::announces_more_than(policy.request_bytes_max, &parts.headers) {
             return scene.count(Served::BadBody);
         }

@@ -44,7 +44,7 @@ impl Phases {
     {
         self.is_at_end()?;
         let (run, journal, lease) = (&self.ledger.run, &self.ledger.journal, self.ledger.lease());
-        let policy = run.state.policy.as_deref().ok_or(PhaseError::NoRequest)?;
+        let policy = &*run.state.route.as_deref().ok_or(PhaseError::NoRequest)?.policy;
         let _word = Outcome::take_from(response.headers_mut());
         if policy.expires_header {
             response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
@@ -76,7 +76,7 @@ impl Phases {
         match recorded {
             Recorded::Until(expires_at) => {
                 // Only this run has phases, and only once.
-                let _first = run.state.finished.set(Replay { answer, expires_at });
+                let _first = run.state.finished.set(Box::new(Replay { answer, expires_at }));
             }
             Recorded::Lost => return Err(run.fenced()),
         }

@@ -1,21 +1,23 @@
 //! Step 3: the whole body is read, and which request the key stands for is known.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, Request};
 use http_body::Body;
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use selfsame_core::headers::{authority, lines};
 use selfsame_core::{
     Ask, AttemptId, CountedHeader, Fingerprint, FingerprintRules, RequestFacts, Secret,
 };
 
-use super::{Identity, Keyed};
-use crate::body::{BoxError, RequestBody};
+use super::{Apart, Identity};
+use crate::body::RequestBody;
+use crate::collect::{Read, read};
 use crate::grpc;
+use crate::patience;
 use crate::policy::Policy;
 use crate::prefer;
 use crate::reject::Refusal;
@@ -23,48 +25,42 @@ use crate::reject::Refusal;
 /// A request that is ready to be claimed and run.
 pub(crate) struct Asked<B> {
     pub(crate) ask: Ask,
-    pub(crate) request: Request<RequestBody<B>>,
+    pub(crate) request: Apart<RequestBody<B>>,
     /// How long the client would rather wait than be refused.
     pub(crate) preferred_wait: Option<Duration>,
 }
 
 pub(crate) fn fingerprint<'a, B>(
-    keyed: Keyed<B>,
+    request: Apart<B>,
     identity: Identity,
     policy: &'a Policy,
     secret: &'a Secret,
 ) -> impl Future<Output = Result<Asked<B>, Refusal>> + use<'a, B>
 where
     B: Body<Data = Bytes>,
-    B::Error: Into<BoxError>,
 {
     // Taken apart before the future is made: it would keep room for the whole besides.
-    let Keyed { parts, body, .. } = keyed;
+    let Apart { parts, body } = request;
     let bytes_max = policy.request_bytes_max;
-    let reading = Limited::new(body, bytes_max).collect();
     async move {
         // Whoever announces too much need not send it first.
         if announces_more_than(bytes_max, &parts.headers) {
             return Err(Refusal::BodyTooLarge { bytes_max });
         }
+        let mut body = pin!(body);
         // A client that sends for ever holds memory for ever.
-        let read = tokio::time::timeout(policy.response_timeout, reading).await;
-        let (data, trailers) = match read {
-            Ok(Ok(collected)) => {
-                let trailers = collected.trailers().cloned().unwrap_or_default();
-                (collected.to_bytes(), trailers)
-            }
-            Ok(Err(error)) if error.is::<LengthLimitError>() => {
-                return Err(Refusal::BodyTooLarge { bytes_max });
-            }
-            Ok(Err(_)) | Err(_) => return Err(Refusal::BodyIncomplete),
+        let read = read(body.as_mut(), bytes_max);
+        let (data, trailers) = match patience::within(policy.response_timeout, read).await {
+            Some(Read::Whole { data, trailers }) => (data, trailers),
+            Some(Read::Over { .. }) => return Err(Refusal::BodyTooLarge { bytes_max }),
+            Some(Read::Broken) | None => return Err(Refusal::BodyIncomplete),
         };
         if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
             return Err(Refusal::StreamingCall);
         }
         let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
         let preferred_wait = prefer::wait(&parts.headers);
-        let request = Request::from_parts(parts, RequestBody::whole(data, trailers));
+        let request = Apart { parts, body: RequestBody::whole(data, trailers) };
         Ok(Asked { ask, request, preferred_wait })
     }
 }

@@ -12,7 +12,7 @@ mod turn;
 
 pub(crate) use claim::{Settled, claim};
 pub(crate) use fingerprint::{Asked, announces_more_than, ask, fingerprint, fingerprint_of};
-pub(crate) use parse::{Keyed, Parsed, parse};
+pub(crate) use parse::{Apart, Keyed, Parsed, parse};
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
 #[cfg(feature = "postgres")]
 pub(crate) use replay::answer_to_keep;

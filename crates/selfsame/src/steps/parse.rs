@@ -9,8 +9,20 @@ use crate::reject::Refusal;
 
 pub(crate) struct Keyed<B> {
     pub(crate) key: Key,
-    pub(crate) parts: Parts,
+    pub(crate) request: Apart<B>,
+}
+
+/// A request taken apart.
+pub(crate) struct Apart<B> {
+    /// Boxed, because they are large and handed on from step to step.
+    pub(crate) parts: Box<Parts>,
     pub(crate) body: B,
+}
+
+impl<B> Apart<B> {
+    pub(crate) fn whole(self) -> Request<B> {
+        Request::from_parts(*self.parts, self.body)
+    }
 }
 
 pub(crate) enum Parsed<B> {
@@ -38,7 +50,7 @@ pub(crate) fn parse<B>(request: Request<B>, policy: &Policy) -> Parsed<B> {
     match key {
         Ok(key) => {
             let (parts, body) = request.into_parts();
-            Parsed::Keyed(Keyed { key, parts, body })
+            Parsed::Keyed(Keyed { key, request: Apart { parts: Box::new(parts), body } })
         }
         Err(invalid) => Parsed::Refused(Refusal::InvalidKey(invalid), request),
     }

@@ -52,7 +52,7 @@ impl Recorder<'_> {
         match ran {
             Ran::Answered(mut response, ran_for) => {
                 if self.run.is_lost()
-                    && let Some(told) = self.told_by_the_other_run().await
+                    && let Some(told) = Box::pin(self.told_by_the_other_run()).await
                 {
                     return Delivery::of(told);
                 }
@@ -68,7 +68,7 @@ impl Recorder<'_> {
                 self.release(unknown(self.policy)).await;
                 Delivery::panic(payload)
             }
-            Ran::TimedOut => self.answer_lost().await,
+            Ran::TimedOut => Box::pin(self.answer_lost()).await,
         }
     }
 
@@ -110,7 +110,7 @@ impl Recorder<'_> {
             return self.keep(parts, collected, deadline).await;
         };
         match outcome {
-            Outcome::AnswerLost => return self.answer_lost().await,
+            Outcome::AnswerLost => return Box::pin(self.answer_lost()).await,
             Outcome::NeverRan => drop(response.extensions_mut().insert(Served::Unreachable)),
             _ => {}
         }
@@ -139,7 +139,7 @@ impl Recorder<'_> {
             return self.keep(parts, Collected::Whole { data, trailers }, deadline).await;
         };
         if outcome == Outcome::AnswerLost {
-            return self.answer_lost().await;
+            return Box::pin(self.answer_lost()).await;
         }
         self.release(release).await;
         Delivery::of(Response::from_parts(parts, ResponseBody::whole(data, trailers)))
@@ -177,7 +177,7 @@ impl Recorder<'_> {
                         let body = ResponseBody::whole(data, trailers);
                         Delivery::of(Response::from_parts(parts, body))
                     }
-                    Recorded::Lost => Delivery::of(self.stored_truth().await),
+                    Recorded::Lost => Delivery::of(Box::pin(self.stored_truth()).await),
                 }
             }
             Collected::Over { begun, rest } => {
@@ -188,10 +188,10 @@ impl Recorder<'_> {
                         expires::say(expires_at, &mut parts.headers, self.policy);
                         Delivery::pumped(parts, begun, rest, deadline)
                     }
-                    Recorded::Lost => Delivery::of(self.stored_truth().await),
+                    Recorded::Lost => Delivery::of(Box::pin(self.stored_truth()).await),
                 }
             }
-            Collected::Broken => self.answer_lost().await,
+            Collected::Broken => Box::pin(self.answer_lost()).await,
         }
     }
 
@@ -213,9 +213,10 @@ impl Recorder<'_> {
     }
 
     pub(crate) async fn release(&self, release: Release) {
+        // Boxed, like all that most runs do not come to: they would hold room for it.
         let released = match release {
-            Release::NeverRan => self.insist(|| self.claim().never_ran()).await,
-            release => self.insist(|| self.claim().release(release)).await,
+            Release::NeverRan => Box::pin(self.insist(|| self.claim().never_ran())).await,
+            release => Box::pin(self.insist(|| self.claim().release(release))).await,
         };
         match released {
             Ok(Fenced::Applied) => {}

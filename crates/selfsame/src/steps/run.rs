@@ -1,9 +1,11 @@
 //! Step 5: the work runs, its lease kept alive beside it.
 
 use std::any::Any;
-use std::future::Future;
+use std::convert::Infallible;
+use std::future::{Future, poll_fn};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
+use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -11,12 +13,14 @@ use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use selfsame_core::headers::SELFSAME_PROTECTED;
 use selfsame_core::{Claim, Fenced, Started};
-use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tower_service::Service;
 
+use super::Apart;
 use crate::body::{BoxError, RequestBody, ResponseBody};
 use crate::delivery::Delivery;
 use crate::outcome::{Outcome, Served};
+use crate::patience;
 use crate::run::Run;
 use crate::telemetry::{self, InFlight};
 use crate::timing::{RanFor, Stopwatch};
@@ -32,7 +36,7 @@ pub(crate) enum Ran<R, E> {
 /// Runs the work, which can see its own [`Run`].
 pub(crate) async fn run<S, B, R>(
     mut inner: S,
-    mut request: Request<RequestBody<B>>,
+    mut request: Apart<RequestBody<B>>,
     run: &Run,
     deadline: Instant,
 ) -> Ran<R, S::Error>
@@ -41,45 +45,52 @@ where
 {
     let _in_flight = InFlight::begin();
     let stopwatch = Stopwatch::start();
-    request.extensions_mut().insert(run.clone());
+    request.parts.extensions.insert(run.clone());
     // The service is not used after a panic, so no one meets its broken state.
-    let work = AssertUnwindSafe(async { inner.call(request).await }).catch_unwind();
-    match timeout_at(deadline, work).await {
-        Ok(Ok(Ok(response))) => Ran::Answered(response, RanFor(stopwatch.elapsed())),
-        Ok(Ok(Err(error))) => Ran::Errored(error),
-        Ok(Err(payload)) => Ran::Panicked(payload),
-        Err(_) => Ran::TimedOut,
+    let work = AssertUnwindSafe(async { inner.call(request.whole()).await }).catch_unwind();
+    match patience::before(deadline, work).await {
+        Some(Ok(Ok(response))) => Ran::Answered(response, RanFor(stopwatch.elapsed())),
+        Some(Ok(Err(error))) => Ran::Errored(error),
+        Some(Err(payload)) => Ran::Panicked(payload),
+        None => Ran::TimedOut,
     }
 }
 
-/// Renews the lease every third of it for as long as `work` takes. Pinned by the caller: what is
-/// handed over by value takes its room twice.
+/// Keeps the claim alive for as long as `work` takes. Pinned by the caller: what is handed over by
+/// value takes its room twice.
 pub(crate) async fn heartbeat<T>(
     claim: &Claim<Started>,
-    work: Pin<&mut impl Future<Output = T>>,
+    mut work: Pin<&mut impl Future<Output = T>>,
 ) -> T {
-    let every = claim.grant().lease.length / 3;
-    let beat = async {
-        let mut ticks = interval_at(Instant::now() + every, every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            match claim.renew().await {
-                Ok(Fenced::Applied) => {}
-                Ok(Fenced::Lost) => break,
-                Err(error) => tracing::warn!(%error, "a lease could not be renewed"),
-            }
+    // Not before there is something to wait for, as most timers here.
+    let mut beat = None;
+    poll_fn(|cx| {
+        if let Poll::Ready(done) = work.as_mut().poll(cx) {
+            return Poll::Ready(done);
         }
-        telemetry::fenced_write();
-        tracing::warn!(record = claim.grant().lease.id.short(), "a run has lost its claim");
-        // It cannot be called back; what it writes from now on is fenced off.
-        std::future::pending().await
-    };
-    tokio::select! {
-        biased;
-        done = work => done,
-        never = beat => never,
+        let beat = beat.get_or_insert_with(|| Box::pin(keep_alive(claim)));
+        beat.as_mut().poll(cx).map(|never| match never {})
+    })
+    .await
+}
+
+/// Renews the lease every third of it.
+async fn keep_alive(claim: &Claim<Started>) -> Infallible {
+    let every = claim.grant().lease.length / 3;
+    let mut ticks = interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        match claim.renew().await {
+            Ok(Fenced::Applied) => {}
+            Ok(Fenced::Lost) => break,
+            Err(error) => tracing::warn!(%error, "a lease could not be renewed"),
+        }
     }
+    telemetry::fenced_write();
+    tracing::warn!(record = claim.grant().lease.id.short(), "a run has lost its claim");
+    // It cannot be called back; what it writes from now on is fenced off.
+    std::future::pending().await
 }
 
 /// Passes a request on that is none of our business.
@@ -112,14 +123,14 @@ fn passed<R>(
 /// Runs a keyed request unprotected, and says so.
 pub(crate) async fn bypass<S, B, R>(
     inner: &mut S,
-    request: Request<RequestBody<B>>,
+    request: Apart<RequestBody<B>>,
 ) -> Delivery<R, S::Error>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
-    match inner.call(request).await {
+    match inner.call(request.whole()).await {
         Ok(response) => {
             let mut response = response.map(ResponseBody::streamed);
             let _word = Outcome::take_from(response.headers_mut());

@@ -1,8 +1,8 @@
 //! Step 2: whose key is it, and which record does it name?
 
-use selfsame_core::{Label, RecordId, Scope, Secret};
+use http::request::Parts;
+use selfsame_core::{Key, Label, RecordId, Scope, Secret};
 
-use super::Keyed;
 use crate::policy::{Policy, ScopeKind};
 use crate::reject::Refusal;
 
@@ -11,25 +11,26 @@ pub(crate) struct Identity {
     pub(crate) label: Label,
 }
 
-pub(crate) fn scope<B>(
-    keyed: &Keyed<B>,
+pub(crate) fn scope(
+    key: Key,
+    parts: &Parts,
     policy: &Policy,
     secret: &Secret,
 ) -> Result<Identity, Refusal> {
-    let tenant = (policy.tenant)(&keyed.parts).map_err(Refusal::MissingTenant)?;
+    let tenant = (policy.tenant)(parts).map_err(Refusal::MissingTenant)?;
     let scope = match policy.scope {
         ScopeKind::Tenant => Scope::Tenant,
         ScopeKind::Endpoint => {
-            Scope::Endpoint { method: keyed.parts.method.clone(), route: policy.route.to_string() }
+            Scope::Endpoint { method: parts.method.clone(), route: policy.route.to_string() }
         }
     };
     let tag = tenant.tag(secret);
     Ok(Identity {
-        id: RecordId::derive(secret, tag, &scope, &keyed.key),
+        id: RecordId::derive(secret, tag, &scope, &key),
         label: Label {
             tenant: tag,
             tenant_name: tenant.name().map(Into::into),
-            key: keyed.key.clone(),
+            key,
             route: (*policy.route).into(),
         },
     })

@@ -17,13 +17,14 @@ use selfsame_core::{
 };
 
 use super::SystemClock;
+use super::packed::Packed;
 
-/// Enough that callers of different keys seldom meet.
-const SHARDS: usize = 64;
+/// Enough that callers of different keys seldom meet, and that each tree stays low.
+const SHARDS: usize = 1024;
 
 /// Ordered, so that a sweep can go on behind the last id it saw. Boxed, because a tree moves what is
 /// in it about.
-type Shard = BTreeMap<RecordId, Box<Record>>;
+type Shard = BTreeMap<RecordId, Box<Record<Packed>>>;
 
 /// Records in this process.
 ///
@@ -31,7 +32,7 @@ type Shard = BTreeMap<RecordId, Box<Record>>;
 /// time that decides never goes back from one call to the next.
 pub struct MemoryStore {
     clock: Arc<dyn Clock>,
-    shards: [Mutex<Shard>; SHARDS],
+    shards: Box<[Mutex<Shard>]>,
     facts: Mutex<HashMap<String, Vec<u8>>>,
     cursor: Mutex<Cursor>,
 }
@@ -53,22 +54,23 @@ impl MemoryStore {
     pub fn with_clock(clock: Arc<dyn Clock>) -> Self {
         Self {
             clock,
-            shards: std::array::from_fn(|_| Mutex::default()),
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             facts: Mutex::default(),
             cursor: Mutex::default(),
         }
     }
 
     fn lock(&self, id: &RecordId) -> (MutexGuard<'_, Shard>, Timestamp) {
-        // Ids are hashes: their first byte spreads them evenly.
-        let shard = self.shards[usize::from(id.as_bytes()[0]) % SHARDS].lock();
+        // Ids are hashes: their first bytes spread them evenly.
+        let [first, second, ..] = *id.as_bytes();
+        let shard = self.shards[usize::from(u16::from_le_bytes([first, second])) % SHARDS].lock();
         (shard, self.clock.now())
     }
 
     fn change(
         &self,
         lease: &Lease,
-        change: impl FnOnce(&mut Record, Timestamp) -> Fenced,
+        change: impl FnOnce(&mut Record<Packed>, Timestamp) -> Fenced,
     ) -> Result<Fenced, StoreError> {
         let (mut shard, now) = self.lock(&lease.id);
         Ok(shard.get_mut(&lease.id).map_or(Fenced::Lost, |record| change(record, now)))
@@ -76,7 +78,7 @@ impl MemoryStore {
 
     /// Calls `see` with each unexpired record, shard by shard, for as long as it says so. Nobody
     /// waits for more than a shard, and no two shards are of quite the same moment.
-    fn look(&self, mut see: impl FnMut(&Record, Timestamp) -> bool) {
+    fn look(&self, mut see: impl FnMut(&Record<Packed>, Timestamp) -> bool) {
         for shard in &self.shards {
             let shard = shard.lock();
             let now = self.clock.now();
@@ -148,7 +150,7 @@ impl Store for MemoryStore {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        let answer = answer.clone().apart();
+        let answer = Packed::from(answer);
         let (mut shard, now) = self.lock(&lease.id);
         let Some(record) = shard.get_mut(&lease.id) else { return Ok(Recorded::Lost) };
         Ok(record.complete(lease, answer, now))
@@ -166,8 +168,7 @@ impl Store for MemoryStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let (shard, now) = self.lock(id);
-        let record = shard.get(id).map(|record| Record::clone(record));
-        Ok(record.and_then(|record| record.seen_at(now)))
+        Ok(shard.get(id).and_then(|record| record.restored().seen_at(now)))
     }
 }
 
@@ -202,7 +203,7 @@ impl Inspect for MemoryStore {
                 Find::Held => record.is_held(now),
             };
             if is_match && found.len() < most {
-                found.extend(record.clone().seen_at(now));
+                found.extend(record.restored().seen_at(now));
             }
             found.len() < most
         });

@@ -7,6 +7,7 @@ mod durable;
 mod embedded;
 mod memory;
 mod metered;
+mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
 

@@ -157,7 +157,7 @@ impl<'a> Round<'a> {
     fn tell_born(&mut self, id: &RecordId) {
         let Some(callers) = self.open.get(id) else { return };
         let ask = &self.asks[callers[0]];
-        let (claimed, _) = selfsame_core::claim(None, ask, self.now);
+        let (claimed, _) = selfsame_core::claim(None::<&Record>, ask, self.now);
         self.tell(id, Ok(claimed));
         self.settle(id, &Record::first(ask, self.now));
         self.born += 1;
