@@ -56,10 +56,11 @@ pub enum SaveError {
 
 impl Run {
     /// The run of a request to `route`, or of a function.
-    pub(crate) fn new(claim: Claim<Started>, engine: &Engine, route: Option<Arc<Route>>) -> Self {
+    pub(crate) fn new(claim: Claim<Started>, engine: &Engine, route: Option<&Arc<Route>>) -> Self {
         let state = RunState {
             claim,
-            route,
+            // Only phases ask for it, and there are none without a journal.
+            route: route.filter(|_| engine.journal.is_some()).cloned(),
             journal: engine.journal.clone(),
             has_phases: AtomicBool::new(false),
             is_lost: AtomicBool::new(false),

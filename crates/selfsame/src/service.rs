@@ -19,7 +19,7 @@ use crate::observe;
 use crate::policy::Mode;
 use crate::reject::{self, Refusal};
 use crate::run::Run;
-use crate::steps::{self, Asked, Keyed, Parsed, Recorder, Settled};
+use crate::steps::{self, Asked, Keyed, Parsed, Recorder, Settled, Turn};
 use crate::timing::Clocked;
 
 /// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
@@ -106,10 +106,11 @@ where
         let Asked { ask, request, preferred_wait } = asked;
         Box::pin(async move {
             let (engine, policy) = (&*route.engine, &*route.policy);
-            let turn = steps::take_turn(engine, &ask, preferred_wait, policy).await;
-            let delivery = match turn.settled {
+            let Turn { settled, waited } =
+                steps::take_turn(engine, &ask, preferred_wait, policy).await;
+            let delivery = match settled {
                 Settled::Run(claim) => {
-                    let run = Run::new(claim.start(), engine, Some(route.clone()));
+                    let run = Run::new(claim.start(), engine, Some(&route));
                     let deadline = tokio::time::Instant::now() + policy.run_timeout;
                     // Boxed, so that those who wait for their turn do not hold room for a run.
                     let mut recorded = Box::pin(async {
@@ -126,7 +127,7 @@ where
                 Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
                 Settled::Bypass => steps::bypass(&mut inner, request).await,
             };
-            delivery.after(turn.waited, preferred_wait).begin(engine)
+            delivery.after(waited, preferred_wait).begin(engine)
         })
     }
 }

@@ -78,9 +78,10 @@ fn is_address(key: &str) -> bool {
 }
 
 fn is_phone(key: &str) -> bool {
-    let digits = key.bytes().filter(u8::is_ascii_digit).count();
-    let only_marks = key.bytes().skip(1).all(|b| b.is_ascii_digit() || b" -().".contains(&b));
-    key.starts_with('+') && only_marks && digits >= PHONE_DIGITS_MIN
+    let Some(number) = key.strip_prefix('+') else { return false };
+    let digits = number.bytes().filter(u8::is_ascii_digit).count();
+    let only_marks = number.bytes().all(|b| b.is_ascii_digit() || b" -().".contains(&b));
+    only_marks && digits >= PHONE_DIGITS_MIN
 }
 
 /// The length and the check digit of a card number (Luhn).

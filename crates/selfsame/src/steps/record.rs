@@ -167,31 +167,25 @@ impl Recorder<'_> {
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
+        let (body, trailers) = match &collected {
+            Collected::Whole { data, trailers } => {
+                (AnswerBody::Kept(data.clone()), trailers.clone())
+            }
+            Collected::Over { .. } => (AnswerBody::NotKept, HeaderMap::new()),
+            Collected::Broken => return Box::pin(self.answer_lost()).await,
+        };
+        let answer = answer_to_keep(&parts, body, trailers, self.policy);
+        let Recorded::Until(expires_at) = self.complete(&answer).await else {
+            return Delivery::of(Box::pin(self.stored_truth()).await);
+        };
+        expires::say(expires_at, &mut parts.headers, self.policy);
         match collected {
             Collected::Whole { data, trailers } => {
-                let body = AnswerBody::Kept(data.clone());
-                let answer = answer_to_keep(&parts, body, trailers.clone(), self.policy);
-                match self.complete(&answer).await {
-                    Recorded::Until(expires_at) => {
-                        expires::say(expires_at, &mut parts.headers, self.policy);
-                        let body = ResponseBody::whole(data, trailers);
-                        Delivery::of(Response::from_parts(parts, body))
-                    }
-                    Recorded::Lost => Delivery::of(Box::pin(self.stored_truth()).await),
-                }
+                let body = ResponseBody::whole(data, trailers);
+                Delivery::of(Response::from_parts(parts, body))
             }
-            Collected::Over { begun, rest } => {
-                let none = HeaderMap::new();
-                let answer = answer_to_keep(&parts, AnswerBody::NotKept, none, self.policy);
-                match self.complete(&answer).await {
-                    Recorded::Until(expires_at) => {
-                        expires::say(expires_at, &mut parts.headers, self.policy);
-                        Delivery::pumped(parts, begun, rest, deadline)
-                    }
-                    Recorded::Lost => Delivery::of(Box::pin(self.stored_truth()).await),
-                }
-            }
-            Collected::Broken => Box::pin(self.answer_lost()).await,
+            Collected::Over { begun, rest } => Delivery::pumped(parts, begun, rest, deadline),
+            Collected::Broken => unreachable!("it was given up above"),
         }
     }
 

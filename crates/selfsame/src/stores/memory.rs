@@ -3,6 +3,7 @@
 //!
 //! It is a store and not a cache: nothing unexpired is ever dropped to make room.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Bound;
@@ -130,9 +131,14 @@ impl Store for MemoryStore {
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         let (mut shard, now) = self.lock(&ask.id);
-        let (claimed, next) = selfsame_core::claim(shard.get(&ask.id).map(Box::as_ref), ask, now);
+        let place = shard.entry(ask.id);
+        let found = match &place {
+            Entry::Occupied(place) => Some(&**place.get()),
+            Entry::Vacant(_) => None,
+        };
+        let (claimed, next) = selfsame_core::claim(found, ask, now);
         if let Some(next) = next {
-            shard.insert(ask.id, Box::new(next));
+            place.insert_entry(Box::new(next));
         }
         Ok(claimed)
     }
