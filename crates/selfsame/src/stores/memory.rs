@@ -131,16 +131,22 @@ impl Store for MemoryStore {
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         let (mut shard, now) = self.lock(&ask.id);
-        let place = shard.entry(ask.id);
-        let found = match &place {
-            Entry::Occupied(place) => Some(&**place.get()),
-            Entry::Vacant(_) => None,
-        };
-        let (claimed, next) = selfsame_core::claim(found, ask, now);
-        if let Some(next) = next {
-            place.insert_entry(Box::new(next));
-        }
-        Ok(claimed)
+        Ok(match shard.entry(ask.id) {
+            Entry::Occupied(mut place) => {
+                let (claimed, next) = selfsame_core::claim(Some(&**place.get()), ask, now);
+                if let Some(next) = next {
+                    **place.get_mut() = next;
+                }
+                claimed
+            }
+            Entry::Vacant(place) => {
+                let (claimed, next) = selfsame_core::claim(None, ask, now);
+                if let Some(next) = next {
+                    place.insert(Box::new(next));
+                }
+                claimed
+            }
+        })
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
