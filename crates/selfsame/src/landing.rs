@@ -74,13 +74,9 @@ impl Landing {
         if self.bytes.load(Ordering::SeqCst) == 0 {
             return Ok(());
         }
-        Box::pin(self.land_waiting(id)).await
-    }
-
-    async fn land_waiting(&self, id: &RecordId) -> Result<(), StoreError> {
         let waiting = self.waiting.lock().get(id).cloned();
         match waiting {
-            Some(Waiting { lease, answer }) => self.land(lease, &answer).await,
+            Some(Waiting { lease, answer }) => Box::pin(self.land(lease, &answer)).await,
             None => Ok(()),
         }
     }

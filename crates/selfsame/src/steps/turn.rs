@@ -50,7 +50,6 @@ pub(crate) async fn take_turn(
     let Some(mut place) = place else {
         return Turn { settled: first, waited: None };
     };
-    drop(first);
     let deadline = Instant::now() + patience;
     // Boxed, so that those whose turn it is do not hold room for waiting.
     let settled = Box::pin(async {
