@@ -53,7 +53,6 @@ pub struct Record<A = Answer> {
 
 /// Where a record's work stands.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "most records are completed ones")]
 pub enum State<A = Answer> {
     /// Somebody runs, or ran and was not heard of again.
     Claimed {
