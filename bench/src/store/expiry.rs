@@ -20,6 +20,9 @@ use crate::timing::{AheadClock, Stopwatch};
 pub(crate) const STEP: usize = 1000;
 const STEP_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long is claimed before anything expires: the disk comes to rest after what filled it.
+const NORMAL: Duration = Duration::from_secs(10);
+
 /// How many claim meanwhile.
 const CALLERS: usize = 16;
 /// They are not there to fill the disk, so they claim as clients do: with pauses.
@@ -30,18 +33,22 @@ pub(super) struct Expiry {
     records: u64,
     took: Duration,
     claims: Latencies,
+    /// Those before.
+    normal: Latencies,
 }
 
 impl Expiry {
     pub(super) fn note(&mut self) -> String {
         format!(
             "While {} records expired in {} s, {} claims were made beside; the longest took {} ms \
-             (p99 {} ms).",
+             (p99 {} ms; before: {} and {} ms).",
             number(self.records as f64),
             number(self.took.as_secs_f64()),
             number(self.claims.len() as f64),
             number(self.claims.percentile(1.0)),
             number(self.claims.percentile(0.99)),
+            number(self.normal.percentile(1.0)),
+            number(self.normal.percentile(0.99)),
         )
     }
 
@@ -62,9 +69,9 @@ pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
     let data = folder.join("expiry");
     let store = open(&data, EmbeddedOptions::default().clock(clock.clone()))?;
     work::fill(&store, 0..records, work::ANSWER_BYTES).await?;
-    clock.jump(25);
-
     let keys = Arc::new(Keys::from(records));
+    let (_, normal) = beside(&store, &keys, tokio::time::sleep(NORMAL)).await?;
+    clock.jump(25);
     let begun = Stopwatch::start();
     let (swept, claims) = beside(&store, &keys, sweep(&*store)).await?;
     let took = begun.elapsed();
@@ -73,7 +80,7 @@ pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
     if swept? != records {
         bail!("not all of {records} records expired");
     }
-    Ok(Expiry { records, took, claims })
+    Ok(Expiry { records, took, claims, normal })
 }
 
 /// Claims, with pauses, for as long as something else is done.
