@@ -51,6 +51,24 @@ async fn an_answer_larger_than_a_segment_has_one_of_its_own() {
     assert!(segments(&folder).len() > 1);
 }
 
+#[tokio::test]
+async fn many_large_answers_at_once_are_written_in_parts() {
+    let folder = folder();
+    let store = open(&folder);
+    let body = vec![7; 12 * 1024 * 1024];
+    let asks: Vec<_> = (0..8).map(|at| ask(&format!("key-{at}"))).collect();
+    let leases = join_all(asks.iter().map(|ask| run(&store, ask))).await;
+    let answer = answer(body.clone());
+    let recorded = join_all(leases.iter().map(|lease| store.complete(lease, &answer))).await;
+    assert!(recorded.iter().all(|recorded| matches!(recorded, Ok(Recorded::Until(_)))));
+    drop(store);
+    let store = open(&folder);
+    for ask in &asks {
+        let claimed = store.claim(&retry(ask)).await.expect("the store works");
+        assert!(matches!(claimed, Claimed::Replay(replay) if replay.answer == answer));
+    }
+}
+
 /// A copy of a store that is open, as after a crash.
 fn copy_of(folder: &TempDir) -> TempDir {
     let copy = super::folder();

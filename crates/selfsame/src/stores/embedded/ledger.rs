@@ -67,6 +67,11 @@ impl Ledger {
         self.now = self.records.clock.now();
     }
 
+    /// Whether the batch is to be made durable before anything is added to it.
+    pub(super) fn is_full(&self) -> bool {
+        self.log.is_full()
+    }
+
     /// Makes the batch durable, then known. A batch that only read costs nothing here.
     pub(super) fn commit(&mut self) -> Result<(), Failure> {
         let base = self.log.commit()?;

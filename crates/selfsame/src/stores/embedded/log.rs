@@ -13,6 +13,9 @@ use super::segment::{START, Segment};
 use super::tender::Tender;
 use super::trouble::Failure;
 
+/// From this size on a batch is written as it is: answers may be large, and there are many callers.
+const BATCH_BYTES: usize = 32 * 1024 * 1024;
+
 /// Whom frames are about that are about the log.
 const NOBODY: RecordId = RecordId::from_bytes([0; RecordId::LEN]);
 
@@ -91,6 +94,11 @@ impl Log {
         &self.buffer[draft.frame.start + HEAD_LEN..draft.frame.end]
     }
 
+    /// Whether the batch is large enough to be written.
+    pub(super) fn is_full(&self) -> bool {
+        self.buffer.len() >= BATCH_BYTES
+    }
+
     /// Makes the batch durable. A batch without frames costs nothing.
     pub(super) fn commit(&mut self) -> Result<Option<Base>, Failure> {
         if self.heads.is_empty() {
@@ -133,6 +141,8 @@ impl Log {
     /// Forgets the batch.
     pub(super) fn abandon(&mut self) {
         self.buffer.clear();
+        // What one large answer took is not kept for ever.
+        self.buffer.shrink_to(BATCH_BYTES);
         self.heads.clear();
     }
 

@@ -39,10 +39,12 @@ impl Writer {
     /// Writes until the queue is closed and empty.
     pub(super) fn run(mut self) {
         while let Ok(first) = self.jobs.recv() {
-            let mut batch = self.gather(first);
-            let verdict = self.make_durable(&mut batch);
-            for job in batch {
-                job.tell(verdict.as_ref().copied());
+            let mut waiting = self.gather(first);
+            while !waiting.is_empty() {
+                let (done, verdict) = self.make_durable(&mut waiting);
+                for job in waiting.drain(..done) {
+                    job.tell(verdict.as_ref().copied());
+                }
             }
         }
         if self.health.check().is_ok() {
@@ -69,22 +71,34 @@ impl Writer {
         batch
     }
 
-    fn make_durable(&mut self, batch: &mut [Job<Ledger>]) -> Result<(), Refusal> {
-        self.health.check()?;
-        self.commit(batch).map_err(|failure| {
-            self.ledger.roll_back();
-            self.health.judge(&failure)
-        })
+    /// Does the work of a batch, or of as much of it as may be written at once. How much that was, and
+    /// what came of it.
+    fn make_durable(&mut self, batch: &mut [Job<Ledger>]) -> (usize, Result<(), Refusal>) {
+        if let Err(refusal) = self.health.check() {
+            return (batch.len(), Err(refusal));
+        }
+        match self.commit(batch) {
+            Ok(done) => (done, Ok(())),
+            Err(failure) => {
+                self.ledger.roll_back();
+                (batch.len(), Err(self.health.judge(&failure)))
+            }
+        }
     }
 
-    fn commit(&mut self, batch: &mut [Job<Ledger>]) -> Result<(), Failure> {
+    fn commit(&mut self, batch: &mut [Job<Ledger>]) -> Result<usize, Failure> {
         self.ledger.begin();
+        let mut done = 0;
         for job in batch {
             job.run(&mut self.ledger)?;
+            done += 1;
+            if self.ledger.is_full() {
+                break;
+            }
         }
         let begun = Instant::now();
         self.ledger.commit()?;
         self.last_commit = begun.elapsed();
-        Ok(())
+        Ok(done)
     }
 }
