@@ -46,6 +46,29 @@ async fn what_expired_leaves_with_its_segments() {
 }
 
 #[tokio::test]
+async fn an_end_whose_claim_left_with_its_segment_is_nothing() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let store = open_at(&folder, &clock);
+    let straddling = ask("straddling");
+    let lease = run(&store, &straddling).await;
+    for at in 0..4 {
+        complete_with(&store, &format!("{at}"), &vec![7; MIB]).await;
+    }
+    let recorded = store.complete(&lease, &answer("done")).await;
+    assert!(matches!(recorded, Ok(Recorded::Until(_))));
+    clock.pass(Duration::from_secs(60 * 60));
+    let later = complete(&store, "later").await;
+    clock.pass(RETENTION - Duration::from_secs(30 * 60));
+    let first = segments(&folder).remove(0);
+    sweep_all(&store).await;
+    eventually("the claim's file is gone", || !first.exists()).await;
+    drop(store);
+    let store = open_at(&folder, &clock);
+    assert!(is_replayed(&store, &later).await);
+    run(&store, &straddling).await;
+}
+
+#[tokio::test]
 async fn what_is_needed_for_longer_is_written_anew() {
     let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
     let mut store = open_at(&folder, &clock);

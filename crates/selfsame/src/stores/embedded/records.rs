@@ -35,7 +35,7 @@ pub(super) struct Records {
 pub(super) struct Sighting {
     pub(super) id: RecordId,
     pub(super) entry: Entry,
-    /// Absent where it was not worth reading, or cannot be read.
+    /// Absent where it was not worth reading, or is damaged.
     pub(super) record: Option<Record>,
 }
 
@@ -205,8 +205,18 @@ impl Records {
             if let Some(entry) = self.index.get(&head.id)
                 && entry.places().any(|place| place == here)
             {
-                let record = self.read(&head.id, &entry).ok();
-                sightings.push(Sighting { id: head.id, entry, record });
+                match self.read(&head.id, &entry) {
+                    // It has just become another: it lies elsewhere.
+                    Err(Trouble::Moved) => {}
+                    Ok(record) => {
+                        sightings.push(Sighting { id: head.id, entry, record: Some(record) });
+                    }
+                    Err(Trouble::Damaged(_)) => {
+                        sightings.push(Sighting { id: head.id, entry, record: None });
+                    }
+                    // That it cannot be read now says nothing of it.
+                    Err(trouble) => return Err(trouble),
+                }
                 bytes += head.frame_len();
             }
             reading.at += head.frame_len();

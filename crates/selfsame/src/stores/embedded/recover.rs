@@ -43,6 +43,8 @@ pub(super) fn recover(
         if !read(&mut reading, &mut last, see)? {
             let (end, batch) = (reading.at, last.batch + 1);
             segments.try_for_each(|unused| remove_unused(&unused))?;
+            // What was read may be in the system's memory alone, and is about to be told.
+            segment.sync().map_err(|error| unreadable(&segment, error))?;
             return Ok(Recovered { records, active: segment, end, batch });
         }
         if segments.as_slice().is_empty() {
@@ -64,6 +66,9 @@ fn note(records: &Records, head: Head, place: Place, is_sound: bool) {
         (Kind::Ended, Some(before)) if is_sound && !before.is_damaged => {
             Some(Entry { end: Some(place), marks: head.marks, ..before })
         }
+        // Its claim was in a segment that is gone, so nobody needs it: it has expired, or a later
+        // frame says more.
+        (Kind::Ended, None) => None,
         // A claim that is damaged is not made whole by its end.
         _ => Some(Entry::damaged(place)),
     });
