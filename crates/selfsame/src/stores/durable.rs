@@ -4,6 +4,13 @@ use std::error::Error;
 
 use selfsame_core::{Answer, AnswerBody, Count, RecordId, StoreError, StoreErrorKind};
 
+// The numbers of `wire::state_code`.
+pub(super) const CLAIMED: u8 = 1;
+pub(super) const COMPLETED: u8 = 2;
+pub(super) const FAILED: u8 = 3;
+pub(super) const HELD: u8 = 4;
+pub(super) const TOMBSTONE: u8 = 5;
+
 /// What a completed record shows while its real answer lies elsewhere.
 pub(super) fn stand_in() -> Answer {
     Answer {
@@ -15,13 +22,13 @@ pub(super) fn stand_in() -> Answer {
 }
 
 /// So many records have the state that `wire::state_code` numbers so.
-pub(super) fn count_state(count: &mut Count, state: i64, records: u64) {
+pub(super) fn count_state(count: &mut Count, state: u8, records: u64) {
     match state {
-        1 => count.claimed = records,
-        2 => count.completed = records,
-        3 => count.failed = records,
-        4 => count.held = records,
-        5 => count.tombstone = records,
+        CLAIMED => count.claimed = records,
+        COMPLETED => count.completed = records,
+        FAILED => count.failed = records,
+        HELD => count.held = records,
+        TOMBSTONE => count.tombstone = records,
         // A damaged state counts nowhere; whoever asks for its record hears of it.
         _ => {}
     }

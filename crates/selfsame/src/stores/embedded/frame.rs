@@ -8,6 +8,8 @@ use std::time::Duration;
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{Lease, Record, RecordId, Recorded, Timestamp};
 
+use crate::stores::durable::{CLAIMED, COMPLETED, FAILED, TOMBSTONE};
+
 /// How long a head is.
 pub(super) const HEAD_LEN: usize = 68;
 
@@ -95,13 +97,6 @@ impl Marks {
         }
     }
 }
-
-// The numbers of `wire::state_code`.
-pub(super) const CLAIMED: u8 = 1;
-pub(super) const COMPLETED: u8 = 2;
-pub(super) const FAILED: u8 = 3;
-pub(super) const HELD: u8 = 4;
-pub(super) const TOMBSTONE: u8 = 5;
 
 /// What stands for a key in [`Marks`].
 pub(super) fn key_mark(key: &str) -> u32 {

@@ -16,7 +16,7 @@ use super::frame::{Kind, Marks};
 use super::index::Entry;
 use super::log::{Base, Draft, Log};
 use super::records::{Records, Sighting};
-use super::trouble::{Failure, Trouble};
+use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::stand_in;
 
 /// How many claims are kept at hand for the end of their runs.
@@ -52,6 +52,8 @@ enum Fresh {
         record: Record,
         frame: Draft,
     },
+    /// Found to be damaged: neither gone nor new.
+    Damaged,
     Gone,
 }
 
@@ -213,7 +215,7 @@ impl Ledger {
                 None => {
                     let frame = self.log.draft(Kind::Damaged, id, Marks::NONE, &[]);
                     self.changes.push((id, Change::Damaged { frame }));
-                    self.fresh.insert(id, Fresh::Gone);
+                    self.fresh.insert(id, Fresh::Damaged);
                 }
             }
         }
@@ -240,7 +242,7 @@ impl Ledger {
         Ok(self.facts.set(name, value).map_err(Failure::Refused)?)
     }
 
-    /// There is no such record any more, and was none after a restart either.
+    /// There is no such record any more, nor will there be one after a restart.
     pub(super) fn forget(&mut self, id: RecordId) {
         self.log.draft(Kind::Gone, id, Marks::NONE, &[]);
         self.remove(id);
@@ -264,6 +266,7 @@ impl Ledger {
         match self.fresh.get(id) {
             Some(Fresh::Record(record)) => Ok(Some(record.clone())),
             Some(Fresh::Gone) => Ok(None),
+            Some(Fresh::Damaged) => Err(damaged(id, "its frame was found to be damaged")),
             Some(Fresh::Ended { record, frame }) => {
                 let answer = &self.log.payload(frame)[size_of::<u64>()..];
                 let answer = wire::decode_bare_answer(answer).expect("it was just encoded");

@@ -8,13 +8,13 @@ use selfsame_core::wire;
 use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, State, Timestamp};
 
 use super::Leases;
-use super::frame::{self, CLAIMED, HEAD_LEN, HELD, Head, Kind};
+use super::frame::{self, HEAD_LEN, Head, Kind};
 use super::index::{Entry, Index, Place};
 use super::reading::Reading;
 use super::segment::{START, Segment};
 use super::segments::Segments;
 use super::trouble::{Failure, Trouble, damaged};
-use crate::stores::durable::{count_state, id_range};
+use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
 
 /// How often a record is looked for that is moved meanwhile.
 const LOOKS_MAX: usize = 8;
@@ -164,7 +164,7 @@ impl Records {
             state.into_iter().for_each(|state| by_state[usize::from(state)] += 1);
         }
         let mut count = Count::default();
-        for (state, records) in (0..).zip(by_state) {
+        for (state, records) in (0_u8..).zip(by_state) {
             count_state(&mut count, state, records);
         }
         Ok(count)

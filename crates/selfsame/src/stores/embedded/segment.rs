@@ -144,7 +144,11 @@ impl Segment {
     /// Takes the file away. Whoever still reads it may go on. It is gone for good before a younger
     /// one can be: what an older file says must never come back without what a younger one says.
     pub(super) fn remove(&self) -> io::Result<()> {
-        fs::remove_file(&self.path)?;
+        match fs::remove_file(&self.path) {
+            // It went the last time, when that could not be made durable.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         sync_folder(self.path.parent().expect("a file is in a folder"))
     }
 }

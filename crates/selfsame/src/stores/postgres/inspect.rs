@@ -80,7 +80,8 @@ pub(super) async fn count(session: &Session) -> Result<Count, StoreError> {
     let mut count = Count::default();
     for row in read(session, include_str!("count.sql"), &[]).await? {
         let records = row.get::<_, i64>(1).cast_unsigned();
-        count_state(&mut count, row.get::<_, i16>(0).into(), records);
+        // A number that is none counts nowhere either.
+        count_state(&mut count, row.get::<_, i16>(0).try_into().unwrap_or(0), records);
     }
     Ok(count)
 }

@@ -10,7 +10,7 @@ use selfsame_core::{
 };
 use tokio_postgres::types::FromSql;
 
-use crate::stores::durable::{damaged, stand_in};
+use crate::stores::durable::{COMPLETED, damaged, stand_in};
 
 /// The columns that [`read`] takes, of a row `k` of `keys` and its checkpoint `c`.
 macro_rules! key_columns {
@@ -43,9 +43,6 @@ macro_rules! its_answer {
     };
 }
 pub(super) use its_answer;
-
-/// What [`wire::state_code`] says of a completed record.
-const COMPLETED: u8 = 2;
 
 /// The record's birth, where its row must hold it: most records are born by their only claim.
 pub(super) fn later_birth(record: &Record) -> Option<&Birth> {
