@@ -72,6 +72,9 @@ pub(super) async fn measure(server: &Server) -> Result<Expiry> {
     server.sql(DATABASE, "vacuum analyze selfsame.keys");
     let keys = Arc::new(Keys::from(RECORDS));
     let (_, normal) = beside(&store, &keys, tokio::time::sleep(NORMAL)).await?;
+    // Nobody completes those claims: they would be held, which is another thing than to expire.
+    server.sql(DATABASE, "delete from selfsame.keys where state = 1");
+    server.sql(DATABASE, "vacuum selfsame.keys");
     server.sql(DATABASE, &pass("selfsame", Duration::from_secs(50 * 60 * 60)));
     server.sql(DATABASE, "select pg_stat_statements_reset()");
     let begun = Stopwatch::start();

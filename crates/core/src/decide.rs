@@ -54,6 +54,16 @@ pub fn decide<A>(found: Option<&Record<A>>, ask: &Ask, now: Timestamp) -> Decisi
     }
 }
 
+/// The answer that a claim comes to, where it comes to one.
+pub fn answered<A: Kept>(record: &Record<A>, ask: &Ask, now: Timestamp) -> Option<Replay> {
+    match (decide(Some(record), ask, now), &record.state) {
+        (Decision::Replay, State::Completed { answer, .. }) => {
+            Some(Replay { answer: answer.restored(), expires_at: record.expires_at })
+        }
+        _ => None,
+    }
+}
+
 /// What a claim comes to, and the record to write, durably, before saying so.
 pub fn claim<A: Clone + Kept>(
     found: Option<&Record<A>>,

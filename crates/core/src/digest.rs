@@ -70,41 +70,36 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// How long a field may be, with its length, to be added in one step.
-const SHORT: usize = 64;
+/// How much is gathered before it is hashed: adding many short pieces costs more than copying them.
+const GATHERED: usize = 256;
 
 /// SHA-256, or HMAC-SHA-256 under a secret, over fields that cannot run into each other.
-pub(crate) enum Digester {
+pub(crate) struct Digester {
+    hash: Hash,
+    gathered: [u8; GATHERED],
+    len: usize,
+}
+
+enum Hash {
     Plain(Sha256),
     Keyed(Hmac<Sha256>),
 }
 
 impl Digester {
     pub(crate) fn new(secret: Option<&Secret>, purpose: &str) -> Self {
-        let mut digester = match secret {
-            None => Self::Plain(Sha256::new()),
-            Some(secret) => Self::Keyed(secret.keyed.clone()),
+        let hash = match secret {
+            None => Hash::Plain(Sha256::new()),
+            Some(secret) => Hash::Keyed(secret.keyed.clone()),
         };
+        let mut digester = Self { hash, gathered: [0; GATHERED], len: 0 };
         digester.field(b"selfsame");
         digester.field(purpose.as_bytes());
         digester
     }
 
     pub(crate) fn field(&mut self, bytes: &[u8]) {
-        let len = (bytes.len() as u64).to_be_bytes();
-        // A short field costs less to copy than to add in two steps.
-        let mut both = [0; SHORT];
-        match both.get_mut(..len.len() + bytes.len()) {
-            Some(both) => {
-                both[..len.len()].copy_from_slice(&len);
-                both[len.len()..].copy_from_slice(bytes);
-                self.update(both);
-            }
-            None => {
-                self.update(&len);
-                self.update(bytes);
-            }
-        }
+        self.update(&(bytes.len() as u64).to_be_bytes());
+        self.update(bytes);
     }
 
     /// A field that may be absent, which is not the same as empty.
@@ -119,13 +114,34 @@ impl Digester {
     }
 
     fn update(&mut self, bytes: &[u8]) {
+        if bytes.len() > GATHERED - self.len {
+            self.hash.update(&self.gathered[..self.len]);
+            self.len = 0;
+        }
+        match self.gathered[self.len..].get_mut(..bytes.len()) {
+            Some(room) => {
+                room.copy_from_slice(bytes);
+                self.len += bytes.len();
+            }
+            None => self.hash.update(bytes),
+        }
+    }
+
+    pub(crate) fn finish(mut self) -> [u8; 32] {
+        self.hash.update(&self.gathered[..self.len]);
+        self.hash.finish()
+    }
+}
+
+impl Hash {
+    fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Plain(hash) => Digest::update(hash, bytes),
             Self::Keyed(mac) => Mac::update(mac, bytes),
         }
     }
 
-    pub(crate) fn finish(self) -> [u8; 32] {
+    fn finish(self) -> [u8; 32] {
         match self {
             Self::Plain(hash) => hash.finalize().into(),
             Self::Keyed(mac) => mac.finalize().into_bytes().into(),

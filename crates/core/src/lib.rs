@@ -34,7 +34,7 @@ pub use answer::{Answer, AnswerBody, Checkpoint, Kept};
 pub use bell::{Bell, Sleepers};
 pub use claim::{Claim, Releaser, Started, Unstarted};
 pub use clock::{Clock, Timestamp};
-pub use decide::{Decision, Start, claim, decide};
+pub use decide::{Decision, Start, answered, claim, decide};
 pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{

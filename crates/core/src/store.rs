@@ -2,8 +2,8 @@
 //! resolve, [`Facts`] for what an installation agrees on.
 //!
 //! Each call is atomic by itself: one lock, one transaction, one script. There are no default
-//! bodies, because a correctness method that a store forgot must not compile; the one exception,
-//! [`Store::bell`], is a hint.
+//! bodies, because a correctness method that a store forgot must not compile; the exceptions,
+//! [`Store::answered`] and [`Store::bell`], only save time.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -96,6 +96,12 @@ pub trait Store: Send + Sync + 'static {
     /// compared in the same step. Asking again with the same attempt id finds one's own claim.
     /// A replay locks and writes nothing.
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError>;
+
+    /// The answer that [`Store::claim`] would come to, where it is at hand. A store that has to
+    /// look elsewhere says nothing, and is asked.
+    fn answered(&self, _ask: &Ask) -> Option<Replay> {
+        None
+    }
 
     /// Makes the lease live on from now.
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError>;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
@@ -19,7 +20,7 @@ use crate::observe;
 use crate::policy::Mode;
 use crate::reject::{self, Refusal};
 use crate::run::Run;
-use crate::steps::{self, Asked, Keyed, Parsed, Recorder, Settled, Turn};
+use crate::steps::{self, Asked, Identity, Keyed, Parsed, Recorder, Settled, Turn, Whole};
 use crate::timing::Clocked;
 
 /// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
@@ -67,19 +68,66 @@ impl<S> IdempotencyService<S> {
             Err(refusal) => return clocked.around(ready(Ok(reject::answer(&refusal, &dialect)))),
         };
         engine.suspicions.look(&identity.label.key, identity.label.tenant);
+        let (parts, whole) = steps::read_whole(request, policy);
+        let asking = Asking { inner, parts, identity };
         clocked.around(async move {
-            let (engine, policy) = (&route.engine, &route.policy);
-            let asked = match steps::fingerprint(request, identity, policy, &engine.secret).await {
-                Ok(asked) => asked,
-                Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
+            let whole = whole.await;
+            let work = match asking.begin(whole, &route, &dialect) {
+                Begun::Answered(response) => return Ok(response),
+                Begun::Work(work) => work,
             };
-            let work = Work { inner, asked, route: route.clone(), dialect: dialect.clone() };
             // The client may hang up from here on: what is claimed is run and recorded all the same.
-            match engine.see_through(work.begin()).await {
-                Seen::Done(reply) => reply.unwrapped(),
-                Seen::Going(reply) => await_reply(policy.response_timeout, &dialect, reply).await,
-            }
+            let reply = match route.engine.see_through(work).await {
+                Seen::Done(reply) => return reply.unwrapped(),
+                Seen::Going(reply) => reply,
+            };
+            await_reply(route.policy.response_timeout, &dialect, reply).await
         })
+    }
+}
+
+/// A request whose body is still to come. What follows is begun in functions that wait for nothing:
+/// a future has room for all that it ever held.
+struct Asking<S> {
+    inner: S,
+    parts: Box<Parts>,
+    identity: Identity,
+}
+
+#[expect(clippy::large_enum_variant, reason = "a response is the rule")]
+enum Begun<R, W> {
+    Answered(Response<ResponseBody<R>>),
+    Work(Pin<Box<W>>),
+}
+
+impl<S> Asking<S> {
+    fn begin<B, R>(
+        self,
+        whole: Result<Whole, Refusal>,
+        route: &Arc<Route>,
+        dialect: &Dialect,
+    ) -> Begun<R, impl Future<Output = Reply<R, S::Error>> + Send + 'static + use<S, B, R>>
+    where
+        S: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Send,
+        B: Body<Data = Bytes> + Send + 'static,
+        R: Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        let Self { inner, parts, identity } = self;
+        let (engine, policy) = (&route.engine, &route.policy);
+        let asked = whole
+            .and_then(|whole| steps::fingerprint(parts, whole, identity, policy, &engine.secret));
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return Begun::Answered(reject::answer(&refusal, dialect)),
+        };
+        if let Some(found) = steps::answered(engine, &asked.ask, policy) {
+            return Begun::Answered(steps::replay(found, policy, dialect));
+        }
+        let work = Work { inner, asked, route: route.clone(), dialect: dialect.clone() };
+        Begun::Work(work.begin())
     }
 }
 
@@ -100,7 +148,9 @@ where
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    fn begin(self) -> Pin<Box<impl Future<Output = Reply<R, S::Error>> + Send + 'static>> {
+    fn begin(
+        self,
+    ) -> Pin<Box<impl Future<Output = Reply<R, S::Error>> + Send + 'static + use<S, B, R>>> {
         // Taken apart before the future is made: it would keep room for the whole besides.
         let Self { mut inner, asked, route, dialect } = self;
         let Asked { ask, request, preferred_wait } = asked;

@@ -120,6 +120,7 @@ macro_rules! each_law {
                 trailers_are_replayed_apart_from_headers
                 a_replay_writes_nothing
                 many_rivals_all_get_the_answer
+                an_answer_at_hand_is_what_a_claim_comes_to
             }
             expiry {
                 an_expired_key_is_new

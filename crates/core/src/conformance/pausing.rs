@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use super::pauses::Pauses;
 use crate::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept,
-    Timestamp,
+    Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError, Sweep,
+    Swept, Timestamp,
 };
 
 pub(super) struct Pausing {
@@ -38,6 +38,10 @@ impl Store for Pausing {
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         self.around(self.store.claim(ask)).await
+    }
+
+    fn answered(&self, ask: &Ask) -> Option<Replay> {
+        self.store.answered(ask)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::Trial;
-use super::samples::{answer, ask, retry};
+use super::samples::{RETENTION, answer, ask, mismatch, retry};
 use crate::{Answer, AnswerBody, Ask, Claimed, Fenced};
 
 /// Bodies are bytes, not text.
@@ -81,6 +81,23 @@ pub async fn many_rivals_all_get_the_answer(trial: Trial) {
     for claimed in trial.race_to_claim((0..16).map(|_| retry(&ask))).await {
         assert!(matches!(claimed, Claimed::Replay(replay) if replay.answer == answer("done")));
     }
+}
+
+/// A store may know an answer without looking; it knows no other, and none that is over.
+pub async fn an_answer_at_hand_is_what_a_claim_comes_to(trial: Trial) {
+    let ask = ask("k");
+    assert_eq!(trial.answered(&ask), None);
+    let lease = trial.run(&ask).await.lease;
+    assert_eq!(trial.answered(&retry(&ask)), None);
+    assert_eq!(trial.complete(&lease, &answer("done")).await, Fenced::Applied);
+    for _ in 0..2 {
+        let at_hand = trial.answered(&retry(&ask));
+        let replay = trial.replay(&retry(&ask)).await;
+        assert!(at_hand.is_none_or(|at_hand| at_hand == replay));
+    }
+    assert_eq!(trial.answered(&mismatch(&ask)), None);
+    trial.pass(RETENTION).await;
+    assert_eq!(trial.answered(&retry(&ask)), None);
 }
 
 async fn expect_replayed(trial: &Trial, answer: Answer) -> Answer {

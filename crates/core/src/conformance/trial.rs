@@ -112,6 +112,11 @@ impl Trial {
         self.store.claim(ask).await.expect(WORKS)
     }
 
+    /// [`Store::answered`].
+    pub fn answered(&self, ask: &Ask) -> Option<Replay> {
+        self.store.answered(ask)
+    }
+
     /// [`Store::renew`].
     pub async fn renew(&self, lease: &Lease) -> Fenced {
         self.store.renew(lease).await.expect(WORKS)

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use selfsame_core::conformance::{Bench, SettableClock};
 use selfsame_core::{
     Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced,
-    Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved,
-    State, Store, StoreError, Sweep, Swept, Timestamp,
+    Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution,
+    Resolved, State, Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 /// What is wrong with a store.
@@ -28,6 +28,7 @@ pub(crate) enum Flaw {
     SweepsByAgeAlone,
     TakesEveryoneForARival,
     KeepsTheLastAnswer,
+    AnswersWithoutLooking,
     PromisesTheRetentionAnew,
     TakesEachClaimForABirth,
     ForgetsWithTheRetention,
@@ -193,6 +194,17 @@ impl Store for Flawed {
         self.twist(&mut claimed, &ask, now);
         data.records.extend(next.map(|next| (ask.id, next)));
         Ok(claimed)
+    }
+
+    fn answered(&self, ask: &Ask) -> Option<Replay> {
+        let data = self.lock();
+        let record = data.records.get(&ask.id)?;
+        match &record.state {
+            State::Completed { answer, .. } if self.has(Flaw::AnswersWithoutLooking) => {
+                Some(Replay { answer: answer.clone(), expires_at: record.expires_at })
+            }
+            _ => selfsame_core::answered(record, ask, self.clock.now()),
+        }
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {

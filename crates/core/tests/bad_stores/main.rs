@@ -130,6 +130,12 @@ async fn a_store_that_keeps_the_last_answer_is_rejected() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_answers_without_looking_is_rejected() {
+    let laws = ["an_answer_at_hand_is_what_a_claim_comes_to"];
+    expect_caught(Flaw::AnswersWithoutLooking, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_store_that_promises_the_retention_with_each_use_is_rejected() {
     let laws = ["a_claim_says_when_its_key_expires", "a_replay_says_when_its_key_expires"];
     expect_caught(Flaw::PromisesTheRetentionAnew, &laws).await;

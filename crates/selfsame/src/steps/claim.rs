@@ -46,14 +46,25 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
         Ok(Claimed::Expired) => Settled::Refused(Refusal::Expired),
         Err(error) => store_failed(&error, ask, policy),
     };
+    tell(ask, policy, settled.name());
+    settled
+}
+
+/// The answer to a retry, where it is at hand: nothing is begun that would have to be seen through.
+pub(crate) fn answered(engine: &Engine, ask: &Ask, policy: &Policy) -> Option<Replay> {
+    let found = engine.store.answered(ask)?;
+    tell(ask, policy, "replay");
+    Some(found)
+}
+
+fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
     tracing::debug!(
         record = ask.id.short(),
         key = policy.log_keys.then(|| ask.label.key.as_str()),
         route = &*policy.route,
-        decision = settled.name(),
+        decision,
         "claimed"
     );
-    settled
 }
 
 async fn ask_store(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {

@@ -30,39 +30,54 @@ pub(crate) struct Asked<B> {
     pub(crate) preferred_wait: Option<Duration>,
 }
 
-pub(crate) fn fingerprint<'a, B>(
-    request: Apart<B>,
-    identity: Identity,
-    policy: &'a Policy,
-    secret: &'a Secret,
-) -> impl Future<Output = Result<Asked<B>, Refusal>> + use<'a, B>
+/// The body of a request, read to its end.
+pub(crate) struct Whole {
+    data: Bytes,
+    trailers: HeaderMap,
+}
+
+/// Reads the body. The future borrows nothing, so that whoever waits for it holds little besides.
+pub(crate) fn read_whole<B>(
+    Apart { parts, body }: Apart<B>,
+    policy: &Policy,
+) -> (Box<Parts>, impl Future<Output = Result<Whole, Refusal>> + use<B>)
 where
     B: Body<Data = Bytes>,
 {
-    // Taken apart before the future is made: it would keep room for the whole besides.
-    let Apart { parts, body } = request;
-    let bytes_max = policy.request_bytes_max;
-    async move {
-        // Whoever announces too much need not send it first.
-        if announces_more_than(bytes_max, &parts.headers) {
+    let (bytes_max, time) = (policy.request_bytes_max, policy.response_timeout);
+    // Whoever announces too much need not send it first.
+    let announces_more = announces_more_than(bytes_max, &parts.headers);
+    let whole = async move {
+        if announces_more {
             return Err(Refusal::BodyTooLarge { bytes_max });
         }
-        let mut body = pin!(body);
+        let body = pin!(body);
         // A client that sends for ever holds memory for ever.
-        let read = read(body.as_mut(), bytes_max);
-        let (data, trailers) = match patience::within(policy.response_timeout, read).await {
-            Some(Read::Whole { data, trailers }) => (data, trailers),
-            Some(Read::Over { .. }) => return Err(Refusal::BodyTooLarge { bytes_max }),
-            Some(Read::Broken) | None => return Err(Refusal::BodyIncomplete),
-        };
-        if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
-            return Err(Refusal::StreamingCall);
+        match patience::within(time, read(body, bytes_max)).await {
+            Some(Read::Whole { data, trailers }) => Ok(Whole { data, trailers }),
+            Some(Read::Over { .. }) => Err(Refusal::BodyTooLarge { bytes_max }),
+            Some(Read::Broken) | None => Err(Refusal::BodyIncomplete),
         }
-        let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
-        let preferred_wait = prefer::wait(&parts.headers);
-        let request = Apart { parts, body: RequestBody::whole(data, trailers) };
-        Ok(Asked { ask, request, preferred_wait })
+    };
+    (parts, whole)
+}
+
+/// The request as it is asked for.
+pub(crate) fn fingerprint<B>(
+    parts: Box<Parts>,
+    whole: Whole,
+    identity: Identity,
+    policy: &Policy,
+    secret: &Secret,
+) -> Result<Asked<B>, Refusal> {
+    let Whole { data, trailers } = whole;
+    if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
+        return Err(Refusal::StreamingCall);
     }
+    let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
+    let preferred_wait = prefer::wait(&parts.headers);
+    let request = Apart { parts, body: RequestBody::whole(data, trailers) };
+    Ok(Asked { ask, request, preferred_wait })
 }
 
 /// The wish to run a request with this fingerprint.

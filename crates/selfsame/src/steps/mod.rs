@@ -10,8 +10,10 @@ mod run;
 mod scope;
 mod turn;
 
-pub(crate) use claim::{Settled, claim};
-pub(crate) use fingerprint::{Asked, announces_more_than, ask, fingerprint, fingerprint_of};
+pub(crate) use claim::{Settled, answered, claim};
+pub(crate) use fingerprint::{
+    Asked, Whole, announces_more_than, ask, fingerprint, fingerprint_of, read_whole,
+};
 pub(crate) use parse::{Apart, Keyed, Parsed, parse};
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
 #[cfg(feature = "postgres")]

@@ -13,8 +13,8 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use selfsame_core::{
     Answer, Ask, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced, Find, Inspect,
-    Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError,
-    Sweep, Swept, Timestamp,
+    Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, State, Store,
+    StoreError, Sweep, Swept, Timestamp,
 };
 
 use super::SystemClock;
@@ -147,6 +147,11 @@ impl Store for MemoryStore {
                 claimed
             }
         })
+    }
+
+    fn answered(&self, ask: &Ask) -> Option<Replay> {
+        let (shard, now) = self.lock(&ask.id);
+        selfsame_core::answered(shard.get(&ask.id)?, ask, now)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {

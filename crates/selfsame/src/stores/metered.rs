@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, Bell, Checkpoint, Claimed, Fenced, FullStore, Lease, Record, RecordId, Recorded,
-    Release, Store, StoreError,
+    Release, Replay, Store, StoreError,
 };
 
 use crate::telemetry::StoreTimer;
@@ -52,6 +52,13 @@ impl Store for Metered {
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         self.timed(&self.claims, self.inner.claim(ask)).await
+    }
+
+    fn answered(&self, ask: &Ask) -> Option<Replay> {
+        let stopwatch = Stopwatch::start();
+        let replay = self.inner.answered(ask)?;
+        self.claims.took(self.inner.name(), stopwatch.elapsed());
+        Some(replay)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {

@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selfsame_core::{AnswerBody, Ask, Claimed, Record, RecordId, State, Timestamp};
+use selfsame_core::{AnswerBody, Ask, Claimed, Record, RecordId, Replay, State, Timestamp};
 
 /// How much memory the records may take, in all.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -44,6 +44,12 @@ impl Near {
             (claimed, None) => Some(claimed),
             (_, Some(_)) => None,
         }
+    }
+
+    /// The answer that a claim comes to, where it is here.
+    pub(super) fn answered(&self, ask: &Ask, now: Timestamp) -> Option<Replay> {
+        let record = self.shard(&ask.id).lock().find(&ask.id)?;
+        selfsame_core::answered(&record, ask, now)
     }
 
     /// Keeps `record` for those who ask again, if it is finished.

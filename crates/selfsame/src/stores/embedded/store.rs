@@ -5,8 +5,8 @@ use std::ops::Bound;
 use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease, Record,
-    RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept, Timestamp,
-    wire,
+    RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError, Sweep, Swept,
+    Timestamp, wire,
 };
 
 use super::EmbeddedStore;
@@ -53,6 +53,10 @@ impl Store for EmbeddedStore {
             }
             written => written,
         }
+    }
+
+    fn answered(&self, ask: &Ask) -> Option<Replay> {
+        self.near.answered(ask, self.records.clock.now())
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
