@@ -223,24 +223,6 @@ impl Session {
         }
     }
 
-    /// How many rows a statement changed that gives none, with parameters as for [`Session::query`].
-    pub(super) async fn execute(
-        &self,
-        sql: &'static str,
-        params: &[&(dyn ToSql + Sync)],
-    ) -> Result<u64, Fault> {
-        match self.known(sql).await? {
-            Known::Prepared(statement) => {
-                self.bounded(Access::Write, self.client.execute(&statement, params)).await
-            }
-            Known::Written(written) => {
-                let (text, types) = &*written;
-                let typed: Vec<_> = params.iter().copied().zip(types.iter().cloned()).collect();
-                self.bounded(Access::Write, self.client.execute_typed(text, &typed)).await
-            }
-        }
-    }
-
     /// Several statements as they are written, in the schema that was chosen.
     pub(super) async fn run(&self, sql: &str) -> Result<(), Fault> {
         let sql = self.target.in_schema(sql);

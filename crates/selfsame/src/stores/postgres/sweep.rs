@@ -33,13 +33,8 @@ static PROCESS: LazyLock<AttemptId> = LazyLock::new(AttemptId::random);
 /// How many pages are looked through at once, where few of them hold anything.
 const PAGES_MAX: u32 = 1000;
 
-/// How many keys lie in the next stretch, and where the last of them does; and how many pages there
-/// are.
-const STRETCH: &str = "select count(*), max(k.ctid)::text, \
-     pg_relation_size('selfsame.keys') / current_setting('block_size')::bigint from \
-     (select ctid from selfsame.keys where ctid > $1::text::tid and ctid <= $2::text::tid \
-     limit $3::bigint) k";
-
+/// How many keys lie in the next stretch, and where the last of them does; how many pages there are;
+/// and how many keys are gone.
 const EXPIRE: &str = include_str!("expire.sql");
 
 /// Those of a stretch with which there may be something to do, in no order: asked for that of their
@@ -86,20 +81,16 @@ pub(super) async fn sweep(
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
     let farthest = Spot { page: after.page.saturating_add(PAGES_MAX), row: 0 };
     let params: [&(dyn ToSql + Sync); 3] = [&after.to_string(), &farthest.to_string(), &limit];
-    let stretch = session.query(Access::Read, STRETCH, &params).await?;
+    let stretch = session.query(Access::Write, EXPIRE, &params).await?;
     let (found, pages): (i64, i64) = (stretch[0].get(0), stretch[0].get(2));
-    let last = stretch[0].get::<_, Option<&str>>(1).and_then(Spot::read);
-    let end = last.filter(|_| found >= limit).unwrap_or(farthest);
+    let (last, expired): (Option<&str>, i64) = (stretch[0].get(1), stretch[0].get(3));
+    let end = last.and_then(Spot::read).filter(|_| found >= limit).unwrap_or(farthest);
     let finished = end == farthest && i64::from(end.page) >= pages;
     let mut swept = Swept { finished, ..Swept::default() };
-    if found > 0 {
-        let (after, end) = (after.to_string(), end.to_string());
-        let expired = session.execute(EXPIRE, &[&after, &end]).await?;
-        if expired < found.cast_unsigned() {
-            clean(session, &after, &end, &mut swept).await?;
-        }
-        swept.removed += usize::try_from(expired).unwrap_or_default();
+    if expired < found {
+        clean(session, &after.to_string(), &end.to_string(), &mut swept).await?;
     }
+    swept.removed += usize::try_from(expired).unwrap_or_default();
     if finished {
         answers::tend(session).await?;
     }
