@@ -13,8 +13,8 @@ use crate::admin::{self, Admin, Token};
 use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
+use crate::live::{self, Live, Origin};
 use crate::routes::{Protection, Routes};
-use crate::upstream::Upstream;
 use crate::workers::Workers;
 use crate::{background, reaper, server, telemetry};
 
@@ -31,13 +31,15 @@ pub(crate) struct Gateway {
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
     stop: CancellationToken,
-    config: Config,
+    live: Arc<Live>,
 }
 
 impl Gateway {
-    /// Binds, opens the store and checks that it is the one this configuration belongs to.
+    /// Binds, opens the store and checks that it is the one this configuration belongs to. That can be
+    /// read again from its `origin`.
     pub(crate) async fn open(
         config: Config,
+        origin: Origin,
         new_identity: NewIdentity,
         stop: CancellationToken,
     ) -> Result<Self> {
@@ -47,23 +49,24 @@ impl Gateway {
         let store = installation::open_store(&config).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let contract = Arc::new(ContractPage::new(&config));
+        let token = Token::open(&config)?;
+        let on_loopback = config.admin.listen.ip().is_loopback();
+        let public = config.contract_page.then(|| contract.clone());
+        let protection = Protection::new(&config, &idempotency);
+        let routes = || Routes::new(&config, &protection, public.clone(), None);
+        let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
+        let live = Live::new(config, origin, idempotency.clone(), contract, workers.routes());
+        let live = Arc::new(live);
         let admin = Admin {
-            contract: contract.clone(),
+            live: live.clone(),
             store: store.clone(),
             metrics,
-            token: Token::open(&config)?,
-            on_loopback: config.admin.listen.ip().is_loopback(),
+            token,
+            on_loopback,
             stop: stop.clone(),
         };
-        let public = config.contract_page.then_some(contract);
-        let protection = Protection::new(&config, &idempotency);
-        let routes = || {
-            let upstream = Upstream::new(config.upstream.clone(), config.connect_timeout);
-            Routes::new(&config, &protection, &upstream, public.clone())
-        };
-        let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
         let admin = Arc::new(admin);
-        Ok(Self { listener, admin_listener, admin, workers, store, idempotency, stop, config })
+        Ok(Self { listener, admin_listener, admin, workers, store, idempotency, stop, live })
     }
 
     /// Where requests come in, with the port that was really bound.
@@ -77,10 +80,11 @@ impl Gateway {
     }
 
     /// Serves until told to stop; then running work ends, within the drain time-out.
-    pub(crate) async fn run(mut self) {
+    pub(crate) async fn run(mut self) -> Result<()> {
+        let hangups = background::spawn(live::follow(self.live.clone(), live::hangups()?));
         let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
         let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
-        let (stop, drain) = (self.stop.clone(), self.config.drain_timeout);
+        let (stop, live) = (self.stop.clone(), self.live);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
             server::accept(self.listener, &self.workers, &self.stop).await;
@@ -89,7 +93,7 @@ impl Gateway {
         };
         let over = async {
             stop.cancelled().await;
-            tokio::time::sleep(drain).await;
+            tokio::time::sleep(live.drain_timeout()).await;
         };
         tokio::select! {
             () = served => {}
@@ -101,6 +105,8 @@ impl Gateway {
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
         admin.abort();
+        hangups.abort();
+        Ok(())
     }
 }
 

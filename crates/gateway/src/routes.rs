@@ -4,30 +4,56 @@ use std::sync::Arc;
 
 use http::{Method, Request};
 use ipnet::IpNet;
+use parking_lot::{RwLock, RwLockReadGuard};
 use selfsame::{Dialect, Idempotency, IdempotencyLayer, IdempotencyService, Policy, Work};
 use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
-use crate::config::{Config, Host, RouteSettings};
+use crate::config::{self, Config, Host, RouteSettings};
 use crate::contract::ContractPage;
 use crate::tenant;
-use crate::upstream::Upstream;
+use crate::upstream::{Upstream, Upstreams};
 
 /// The upstream behind one route's policy.
 pub(crate) type Protected = IdempotencyService<Upstream>;
 
-/// Every route's policy around the same upstream.
+/// Every route's policy around its upstream.
 pub(crate) struct Routes {
     /// The closest host first.
     at_host: Vec<(Host, Paths)>,
     anywhere: Paths,
     otherwise: Protected,
     contract: Option<Arc<ContractPage>>,
+    upstreams: Upstreams,
 }
 
-/// A router for each method, because `PUT /a` must not hide `POST /{*rest}` from a `POST /a`.
 #[derive(Default)]
-struct Paths(Vec<(Method, matchit::Router<Protected>)>);
+struct Paths {
+    /// A router for each method, because `PUT /a` must not hide `POST /{*rest}` from a `POST /a`.
+    taken: Vec<(Method, matchit::Router<Protected>)>,
+    /// Where requests with other methods go; empty where all have the same upstream.
+    passing: matchit::Router<Protected>,
+}
+
+/// The routes that count; others may take their place while requests come and go.
+pub(crate) struct LiveRoutes(RwLock<Routes>);
+
+impl LiveRoutes {
+    pub(crate) fn new(routes: Routes) -> Self {
+        Self(RwLock::new(routes))
+    }
+
+    /// What is looked up here is kept by whoever looks: nothing that began is disturbed by a change.
+    pub(crate) fn look(&self) -> RwLockReadGuard<'_, Routes> {
+        self.0.read()
+    }
+
+    /// Puts what `next` makes of the routes in their place.
+    pub(crate) fn change(&self, next: impl FnOnce(&Routes) -> Routes) {
+        let next = next(&self.look());
+        *self.0.write() = next;
+    }
+}
 
 /// What stands before the upstream on each route, whoever serves it.
 pub(crate) struct Protection {
@@ -68,35 +94,48 @@ impl Guard {
 }
 
 impl Routes {
-    /// With `contract`, the page of that name is ours; without it, the upstream's.
+    /// With `contract`, the page of that name is ours; without it, the upstream's. Connections of the
+    /// routes `before` are used on.
     pub(crate) fn new(
         config: &Config,
         protection: &Protection,
-        upstream: &Upstream,
         contract: Option<Arc<ContractPage>>,
+        before: Option<&Self>,
     ) -> Self {
-        let otherwise = protection.otherwise.before(upstream);
+        let known = before.map(|routes| routes.upstreams.clone()).unwrap_or_default();
+        let mut upstreams = Upstreams::default();
+        let mut upstream = |at: &Option<config::Upstream>| {
+            let address = at.as_ref().unwrap_or(&config.upstream);
+            upstreams.at(address, config.connect_timeout, &known).clone()
+        };
+        let otherwise = protection.otherwise.before(&upstream(&None));
         let (at_host, anywhere) = Default::default();
-        let mut routes = Self { at_host, anywhere, otherwise, contract };
+        let mut routes = Self { at_host, anywhere, otherwise, contract, upstreams: known.clone() };
+        let has_several = config.routes.iter().any(|route| route.upstream.is_some());
         for (route, guard) in config.routes.iter().zip(&protection.routes) {
-            let protected = guard.before(upstream);
+            let upstream = upstream(&route.upstream);
+            let protected = guard.before(&upstream);
             let paths = routes.at(route.host.as_ref());
             for method in &route.settings.methods {
                 let inserted = paths.of(method).insert(&route.pattern, protected.clone());
                 inserted.expect("the configuration was checked for clashes");
             }
+            if has_several {
+                let passing = protection.otherwise.before(&upstream);
+                // Another route of the same path leads to the same upstream: that was checked.
+                let _known = paths.passing.insert(&route.pattern, passing);
+            }
         }
+        routes.upstreams = upstreams;
         routes.at_host.sort_by_key(|(host, _)| host.rank());
         routes
     }
 
     /// The upstream behind the policy of this request.
     pub(crate) fn find<B>(&self, request: &Request<B>) -> Protected {
-        let at_host = match self.at_host.is_empty() {
-            true => None,
-            false => self.find_at_host(request),
-        };
-        let found = at_host.or_else(|| self.anywhere.find(request));
+        let found = self.find_by(request, Paths::taker);
+        // Only what no route takes: a path that leads elsewhere never takes protection away.
+        let found = found.or_else(|| self.find_by(request, Paths::way));
         found.unwrap_or(&self.otherwise).clone()
     }
 
@@ -105,10 +144,19 @@ impl Routes {
         self.contract.as_ref().filter(|_| path == ContractPage::PATH).cloned()
     }
 
-    fn find_at_host<B>(&self, request: &Request<B>) -> Option<&Protected> {
-        let authority = authority(request.uri(), request.headers())?;
-        let fitting = self.at_host.iter().filter(|(host, _)| host.fits(&authority));
-        fitting.map(|(_, paths)| paths).find_map(|paths| paths.find(request))
+    /// What `find` gives for the closest host, or else for any.
+    fn find_by<'a, B>(
+        &'a self,
+        request: &Request<B>,
+        find: impl Fn(&'a Paths, &Request<B>) -> Option<&'a Protected>,
+    ) -> Option<&'a Protected> {
+        let at_host = || {
+            let authority = authority(request.uri(), request.headers())?;
+            let mut fitting = self.at_host.iter().filter(|(host, _)| host.fits(&authority));
+            fitting.find_map(|(_, paths)| find(paths, request))
+        };
+        let at_host = if self.at_host.is_empty() { None } else { at_host() };
+        at_host.or_else(|| find(&self.anywhere, request))
     }
 
     fn at(&mut self, host: Option<&Host>) -> &mut Paths {
@@ -123,18 +171,24 @@ impl Routes {
 }
 
 impl Paths {
-    fn find<B>(&self, request: &Request<B>) -> Option<&Protected> {
-        let (_, paths) = self.0.iter().find(|(method, _)| method == request.method())?;
+    /// The route that takes a request.
+    fn taker<B>(&self, request: &Request<B>) -> Option<&Protected> {
+        let (_, paths) = self.taken.iter().find(|(method, _)| method == request.method())?;
         Some(paths.at(request.uri().path()).ok()?.value)
     }
 
+    /// Where a request's path leads.
+    fn way<B>(&self, request: &Request<B>) -> Option<&Protected> {
+        Some(self.passing.at(request.uri().path()).ok()?.value)
+    }
+
     fn of(&mut self, method: &Method) -> &mut matchit::Router<Protected> {
-        let known = self.0.iter().position(|(found, _)| found == method);
+        let known = self.taken.iter().position(|(found, _)| found == method);
         let at = known.unwrap_or_else(|| {
-            self.0.push((method.clone(), matchit::Router::new()));
-            self.0.len() - 1
+            self.taken.push((method.clone(), matchit::Router::new()));
+            self.taken.len() - 1
         });
-        &mut self.0[at].1
+        &mut self.taken[at].1
     }
 }
 

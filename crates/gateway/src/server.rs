@@ -22,7 +22,7 @@ use tower::ServiceExt;
 
 use crate::framing::Watched;
 use crate::preface::{Begun, Spoken};
-use crate::routes::Routes;
+use crate::routes::LiveRoutes;
 use crate::tenant::Peer;
 use crate::unread::Patient;
 use crate::upstream::UpstreamBody;
@@ -53,7 +53,7 @@ pub(crate) async fn accept(listener: TcpListener, workers: &Workers, stop: &Canc
 /// Who is at the door, and where its requests go.
 pub(crate) struct Door {
     pub(crate) peer: SocketAddr,
-    pub(crate) routes: Arc<Routes>,
+    pub(crate) routes: Arc<LiveRoutes>,
 }
 
 impl Door {
@@ -64,8 +64,10 @@ impl Door {
     {
         request.extensions_mut().insert(Peer(self.peer));
         target::host_to_headers(&mut request);
-        let page = self.routes.contract_at(request.uri().path());
-        let route = self.routes.find(&request);
+        let (page, route) = {
+            let routes = self.routes.look();
+            (routes.contract_at(request.uri().path()), routes.find(&request))
+        };
         async move {
             if let Some(page) = page {
                 return page.answer(request.method(), request.headers()).map(Either::Right);

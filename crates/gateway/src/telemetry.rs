@@ -23,6 +23,12 @@ const COUNTERS: [&str; 5] = [
 ];
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
+/// Counts a configuration that was read again, and taken or not.
+pub(crate) fn reloaded(is_taken: bool) {
+    let result = if is_taken { "taken" } else { "refused" };
+    metrics::counter!("selfsame_reloads_total", "result" => result).increment(1);
+}
+
 /// Logs as JSON, one object a line; as plain text where a person watches.
 pub(crate) fn log(default: &str) {
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));

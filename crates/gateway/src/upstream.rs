@@ -48,7 +48,31 @@ type Outgoing = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) struct Upstream {
     link: Link,
     address: config::Upstream,
+    connect_timeout: Duration,
     dialect: Dialect,
+}
+
+/// The services behind the gateway, one for each address: routes share their connections, and those
+/// that another configuration keeps are not made anew.
+#[derive(Clone, Default)]
+pub(crate) struct Upstreams(Vec<Upstream>);
+
+impl Upstreams {
+    /// The one at `address`: of these, or of `known`, or a new one.
+    pub(crate) fn at(
+        &mut self,
+        address: &config::Upstream,
+        connect_timeout: Duration,
+        known: &Self,
+    ) -> &Upstream {
+        let is_it = |upstream: &Upstream| upstream.is_at(address, connect_timeout);
+        let index = self.0.iter().position(is_it).unwrap_or_else(|| {
+            let known = known.0.iter().find(|upstream| is_it(upstream)).cloned();
+            self.0.push(known.unwrap_or_else(|| Upstream::new(address.clone(), connect_timeout)));
+            self.0.len() - 1
+        });
+        &self.0[index]
+    }
 }
 
 /// How it is spoken to.
@@ -66,13 +90,18 @@ enum Forwarded {
 }
 
 impl Upstream {
-    pub(crate) fn new(address: config::Upstream, connect_timeout: Duration) -> Self {
+    fn new(address: config::Upstream, connect_timeout: Duration) -> Self {
         let link = match address.protocol {
             Protocol::Http1 => Link::Http1(Arc::new(http1(connect_timeout))),
             Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, connect_timeout))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { link, address, dialect }
+        Self { link, address, connect_timeout, dialect }
+    }
+
+    /// Whether it is the one that [`Upstream::new`] would make.
+    fn is_at(&self, address: &config::Upstream, connect_timeout: Duration) -> bool {
+        self.address == *address && self.connect_timeout == connect_timeout
     }
 
     /// The same for a route that words its refusals so.

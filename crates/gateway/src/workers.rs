@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::background;
-use crate::routes::Routes;
+use crate::routes::{LiveRoutes, Routes};
 use crate::server::{self, Door};
 
 /// How many connections may be on their way to one worker.
@@ -32,6 +32,7 @@ struct Worker {
     arriving: mpsc::Sender<Arrived>,
     /// Held once here, and once by each connection.
     place: Arc<()>,
+    routes: Arc<LiveRoutes>,
     served: oneshot::Receiver<()>,
     thread: JoinHandle<()>,
 }
@@ -48,7 +49,10 @@ impl Workers {
     pub(crate) fn start(routes: impl Fn() -> Routes, stop: &CancellationToken) -> io::Result<Self> {
         let end = CancellationToken::new();
         let cores = thread::available_parallelism()?.get();
-        let start = |number| Worker::start(number, routes(), stop.clone(), end.clone());
+        let start = |number| {
+            let routes = Arc::new(LiveRoutes::new(routes()));
+            Worker::start(number, routes, stop.clone(), end.clone())
+        };
         Ok(Self { all: (1..=cores).map(start).collect::<io::Result<_>>()?, end })
     }
 
@@ -58,6 +62,11 @@ impl Workers {
         let worker = fewest.expect("there is at least one core");
         let arrived = Arrived { stream: stream.into_std()?, peer, place: worker.place.clone() };
         worker.arriving.send(arrived).await.map_err(|_| io::Error::other("a worker is gone"))
+    }
+
+    /// The routes of each.
+    pub(crate) fn routes(&self) -> Vec<Arc<LiveRoutes>> {
+        self.all.iter().map(|worker| worker.routes.clone()).collect()
     }
 
     /// Waits until each connection has ended the request it was at when told to stop. Work whose
@@ -81,17 +90,18 @@ impl Workers {
 impl Worker {
     fn start(
         number: usize,
-        routes: Routes,
+        routes: Arc<LiveRoutes>,
         stop: CancellationToken,
         end: CancellationToken,
     ) -> io::Result<Self> {
         let (arriving, arrived) = mpsc::channel(ARRIVING_MAX);
         let (done, served) = oneshot::channel();
+        let live = routes.clone();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name(format!("selfsame-worker-{number}"));
         let thread = thread.spawn(move || {
             runtime.block_on(end.run_until_cancelled(async {
-                serve(arrived, Arc::new(routes), stop).await;
+                serve(arrived, live, stop).await;
                 let _gone = done.send(());
                 // Work whose client has gone still runs here.
                 std::future::pending::<()>().await;
@@ -99,12 +109,16 @@ impl Worker {
             // A name that is still being resolved holds nobody up.
             runtime.shutdown_background();
         })?;
-        Ok(Self { arriving, place: Arc::default(), served, thread })
+        Ok(Self { arriving, place: Arc::default(), routes, served, thread })
     }
 }
 
 /// Serves what arrives until `stop`, then lets each connection end the request it is at.
-async fn serve(mut arrived: mpsc::Receiver<Arrived>, routes: Arc<Routes>, stop: CancellationToken) {
+async fn serve(
+    mut arrived: mpsc::Receiver<Arrived>,
+    routes: Arc<LiveRoutes>,
+    stop: CancellationToken,
+) {
     let graceful = GracefulShutdown::new();
     loop {
         let next = tokio::select! {

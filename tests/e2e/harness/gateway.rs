@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
-use super::client::Request;
+use super::client::{Answer, Request};
 use super::{Ledger, eventually};
 
 /// The gateway's binary, built for these tests.
@@ -116,7 +116,9 @@ impl Setup {
             spool.unwrap_or_default(),
             self.store_settings
         );
-        std::fs::write(&path, text).expect("written");
+        // Never half of it: the gateway may be reading.
+        let draft = path.with_extension("draft");
+        std::fs::write(&draft, text).and_then(|()| std::fs::rename(draft, &path)).expect("written");
         path
     }
 
@@ -161,6 +163,19 @@ impl Gateway {
     /// A request to the admin listener.
     pub(crate) fn admin(&self, method: &str, target: &str) -> Request {
         Request::new(self.admin, method, target)
+    }
+
+    /// Writes other settings into the file it was started with.
+    pub(crate) fn rewrite(&mut self, settings: &str) {
+        self.setup.settings = settings.into();
+        self.setup.write_config();
+    }
+
+    /// Has the file read again, by the admin listener.
+    pub(crate) fn reload(&self) -> Answer {
+        let token = std::fs::read_to_string(self.data().join("admin-token")).expect("a token");
+        let bearer = format!("Bearer {}", token.trim());
+        self.admin("POST", "/api/v1/reload").header("Authorization", &bearer).send()
     }
 
     /// `selfsame keys …` against this gateway.

@@ -19,13 +19,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::ContractPage;
+use crate::live::{self, Live};
 
 pub(crate) use auth::{Token, token_path};
 pub(crate) use view::RecordView;
 
 /// What the admin listener can see and do.
 pub(crate) struct Admin {
-    pub(crate) contract: Arc<ContractPage>,
+    pub(crate) live: Arc<Live>,
     pub(crate) store: Arc<dyn FullStore>,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) token: Token,
@@ -39,7 +40,8 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
     /healthz        the process lives\n\
     /readyz         the store can be reached, and no shutdown is under way\n\
     /api/v1/keys    ?find=KEY or ?find=RECORD-ID; without it, the keys that are held\n\
-    /.well-known/idempotency    the contract page, as clients read it\n\n\
+    /.well-known/idempotency    the contract page, as clients read it\n\
+    /api/v1/reload  POST: reads the configuration again, as SIGHUP does\n\n\
     On the command line: selfsame keys show|free|complete\n";
 
 /// Serves until the process ends: health must be told while connections drain.
@@ -47,6 +49,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::
     let acting = Router::new()
         .route("/api/v1/keys/{id}/free", post(api::free))
         .route("/api/v1/keys/{id}/complete", post(api::complete))
+        .route("/api/v1/reload", post(reload))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::acting));
     let reading = Router::new()
         .route("/", get(|| async { INDEX }))
@@ -69,7 +72,18 @@ async fn contract(
     method: Method,
     headers: HeaderMap,
 ) -> Response<Full<Bytes>> {
-    admin.contract.answer(&method, &headers)
+    admin.live.contract().answer(&method, &headers)
+}
+
+/// Reads the configuration again; one that cannot be taken changes nothing, and says why.
+async fn reload(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
+    match live::reload(admin.live.clone()).await {
+        Ok(routes) => (StatusCode::OK, format!("read again, and counts; routes: {routes}\n")),
+        Err(error) => {
+            let text = format!("the configuration stays as it was:\n{error:#}\n");
+            (StatusCode::UNPROCESSABLE_ENTITY, text)
+        }
+    }
 }
 
 async fn metrics(State(admin): State<Arc<Admin>>) -> String {

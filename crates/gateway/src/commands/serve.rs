@@ -8,6 +8,7 @@ use tokio::runtime::Runtime;
 use crate::config::{Config, Overrides};
 use crate::gateway::Gateway;
 use crate::installation::NewIdentity;
+use crate::live::Origin;
 use crate::{shutdown, telemetry};
 
 /// Where to listen, what to protect, and where to remember it.
@@ -62,14 +63,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     Runtime::new()?.block_on(async {
         let stop = shutdown::on_signal()?;
         let upstream = config.upstream.authority.clone();
-        let gateway = Gateway::open(config, new_identity, stop).await?;
+        let origin = Origin { path: args.config, overrides };
+        let gateway = Gateway::open(config, origin, new_identity, stop).await?;
         tracing::info!(
             listen = %gateway.address()?,
             admin = %gateway.admin_address()?,
             %upstream,
             "serving"
         );
-        gateway.run().await;
+        gateway.run().await?;
         tracing::info!("stopped");
         Ok(())
     })

@@ -57,7 +57,8 @@ pub(super) fn check(
 
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
-    let (defaults, routes) = read_routes(&mut root, &trusted_proxies, &mut mistakes);
+    let (defaults, routes) =
+        read_routes(&mut root, upstream.as_ref(), listen, &trusted_proxies, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
 
@@ -152,6 +153,8 @@ fn read_admin(
 
 fn read_routes(
     root: &mut Section<'_>,
+    upstream: Option<&Upstream>,
+    listen: SocketAddr,
     proxies: &[IpNet],
     mistakes: &mut Mistakes,
 ) -> (RouteSettings, Vec<Route>) {
@@ -171,12 +174,14 @@ fn read_routes(
         section.inherit(&idempotency);
         let draft = defaults.changed_by(&mut section);
         check_tenant(&mut section, &draft);
-        if let Some(route) = read_route(&mut section, draft) {
+        if let Some(mut route) = read_route(&mut section, draft) {
+            check_for_circle(&mut section, route.upstream.as_ref(), listen);
+            route.upstream = route.upstream.filter(|own| Some(own) != upstream);
             // With a wrong host, nobody knows what it takes.
             if !section.is_wrong("host")
                 && let Err(text) = taken.add(&route)
             {
-                section.clash(&["match", "methods", "host"], text);
+                section.clash(&["match", "methods", "host", "upstream"], text);
             }
             routes.push(route);
         }
@@ -188,6 +193,7 @@ fn read_routes(
 
 fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {
     let host = section.get("host", &HOST);
+    let upstream = section.get("upstream", &UPSTREAM);
     let Some(matched) = section.get("match", &MATCH) else {
         section.missing("match", "is missing; write match = \"POST /v1/charges\"");
         return None;
@@ -197,5 +203,5 @@ fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {
         section.clash(&["methods"], "match names the methods already; leave them out of one");
         settings.methods = matched.methods;
     }
-    Some(Route { host, pattern: matched.pattern, settings })
+    Some(Route { host, upstream, pattern: matched.pattern, settings })
 }

@@ -124,6 +124,37 @@ impl Config {
         checked::check(&source, overrides, mistakes)
     }
 
+    /// The settings that stay as they are while a gateway serves, of those in which `other` differs.
+    pub fn fixed_settings_changed_by(&self, other: &Self) -> Vec<&'static str> {
+        // All are named, so that a new one is put on one of the two sides.
+        let Self {
+            listen,
+            store,
+            database,
+            spool,
+            admin,
+            secret_file,
+            upstream: _,
+            connect_timeout: _,
+            drain_timeout: _,
+            trusted_proxies: _,
+            log_keys: _,
+            public_url: _,
+            contract_page: _,
+            defaults: _,
+            routes: _,
+        } = self;
+        let changed = [
+            ("listen", *listen != other.listen),
+            ("store.url", *store != other.store),
+            ("store.direct_url or store.auto_migrate", *database != other.database),
+            ("store.spool", *spool != other.spool),
+            ("[admin]", *admin != other.admin),
+            ("secret_file", *secret_file != other.secret_file),
+        ];
+        changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()
+    }
+
     /// Where clients read the rules; relative to the service where its address was not said.
     pub fn contract_address(&self) -> String {
         let base = self.public_url.as_ref().map(PublicUrl::as_str).unwrap_or_default();

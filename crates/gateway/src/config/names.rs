@@ -25,7 +25,7 @@ pub(super) const ADMIN: Vocabulary =
 pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 
 pub(super) const ROUTE: Vocabulary =
-    Vocabulary { table: "route", names: &[&["match", "host"], PER_ROUTE] };
+    Vocabulary { table: "route", names: &[&["match", "host", "upstream"], PER_ROUTE] };
 
 const PER_ROUTE: &[&str] = &[
     "mode",

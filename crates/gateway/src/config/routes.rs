@@ -4,10 +4,10 @@ use http::Method;
 use matchit::{InsertError, Router};
 use toml::de::DeValue;
 
-use super::Host;
 use super::settings::RouteSettings;
 use super::values::{Kind, Wrong, text};
 use super::words::METHOD;
+use super::{Host, Upstream};
 
 /// Requests that are treated in a way of their own: those to `host` with one of `settings.methods`
 /// and a path that fits `pattern`. Where several fit, one with a host goes before one without, and
@@ -16,6 +16,8 @@ use super::words::METHOD;
 pub struct Route {
     /// Where the requests are sent to; without one, anywhere.
     pub host: Option<Host>,
+    /// Where the work is done; without one, where the configuration says for all.
+    pub upstream: Option<Upstream>,
     /// The path, with `{param}` and `{*rest}` as [`matchit`] reads them.
     pub pattern: String,
     /// How these requests are treated.
@@ -90,9 +92,13 @@ fn explain(error: &InsertError) -> String {
     }
 }
 
-/// The routes of each host and method so far, to find those that could take the same request.
+/// The routes of each host and method so far, to find those that could take the same request; and
+/// where the paths of each host lead.
 #[derive(Default)]
-pub(super) struct Taken(Vec<(Option<Host>, Method, Router<()>)>);
+pub(super) struct Taken {
+    routers: Vec<(Option<Host>, Method, Router<()>)>,
+    paths: Vec<(Option<Host>, Router<Option<Upstream>>)>,
+}
 
 impl Taken {
     /// Adds a route, or says which other one it cannot stand beside.
@@ -109,17 +115,41 @@ impl Taken {
                 other => explain(&other),
             })?;
         }
-        Ok(())
+        self.lead(route)
+    }
+
+    /// Requests with a method that no route takes go where their path leads: that must be one place.
+    fn lead(&mut self, route: &Route) -> Result<(), String> {
+        let found = self.paths.iter().position(|(of, _)| *of == route.host);
+        let index = found.unwrap_or_else(|| {
+            self.paths.push((route.host.clone(), Router::new()));
+            self.paths.len() - 1
+        });
+        let paths = &mut self.paths[index].1;
+        match paths.insert(route.pattern.as_str(), route.upstream.clone()) {
+            // The earlier one is found by its own pattern: a path fits where its names are the same.
+            Err(InsertError::Conflict { with })
+                if paths.at(&with).is_ok_and(|at| *at.value != route.upstream) =>
+            {
+                Err(format!(
+                    "{} and the route {} fit the same path and have different upstreams; requests \
+                     with other methods would not know where to go",
+                    route.name(),
+                    named(route.host.as_ref(), &with)
+                ))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn router(&mut self, host: Option<&Host>, method: &Method) -> &mut Router<()> {
         let is_it = |(of, by, _): &(Option<Host>, Method, _)| of.as_ref() == host && by == method;
-        let found = self.0.iter().position(is_it);
+        let found = self.routers.iter().position(is_it);
         let index = found.unwrap_or_else(|| {
-            self.0.push((host.cloned(), method.clone(), Router::new()));
-            self.0.len() - 1
+            self.routers.push((host.cloned(), method.clone(), Router::new()));
+            self.routers.len() - 1
         });
-        &mut self.0[index].2
+        &mut self.routers[index].2
     }
 }
 

@@ -76,7 +76,11 @@ impl Contract {
             routes: config
                 .routes
                 .iter()
-                .map(|route| Route { settings: promised(&route.settings), ..route.clone() })
+                .map(|route| Route {
+                    settings: promised(&route.settings),
+                    upstream: None,
+                    ..route.clone()
+                })
                 .collect(),
         }
     }

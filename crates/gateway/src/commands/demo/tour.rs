@@ -12,6 +12,7 @@ use super::stage::{Ink, Stage};
 use crate::config::{Config, Overrides};
 use crate::gateway::Gateway;
 use crate::installation::NewIdentity;
+use crate::live::Origin;
 
 /// Long enough to send a second request in the middle of the first.
 const CHARGE_TAKES: Duration = Duration::from_millis(150);
@@ -34,10 +35,9 @@ pub(super) async fn run(
         ..Overrides::default()
     };
     let config = Config::load(None, &overrides)?;
-    let gateway = Gateway::open(config, NewIdentity::Refuse, stop).await?;
+    let gateway = Gateway::open(config, Origin::default(), NewIdentity::Refuse, stop).await?;
     welcome(stage, api, gateway.address()?, gateway.admin_address()?);
-    gateway.run().await;
-    Ok(())
+    gateway.run().await
 }
 
 /// This port on loopback, or any other if it is taken.

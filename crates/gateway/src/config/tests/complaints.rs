@@ -196,6 +196,16 @@ fn what_does_not_fit_together_is_told_once_and_where() {
              neither would go first",
         ),
         (
+            "[[route]]\nmatch = 'PUT /{a}'\n[[route]]\nmatch = 'POST /{b}'\nupstream = 'http://b'",
+            "6:12: route.upstream: /{b} and the route /{a} fit the same path and have different \
+             upstreams; requests with other methods would not know where to go",
+        ),
+        (
+            "[[route]]\nmatch = '/'\nupstream = 'http://127.0.0.1:8080'",
+            "4:12: route.upstream: upstream (127.0.0.1:8080) is where the gateway itself listens \
+             (127.0.0.1:8080)",
+        ),
+        (
             "[idempotency]\nignore = ['/a']\n[[route]]\nmatch = '/'\nfingerprint = 'raw'",
             "6:15: route.fingerprint: with fingerprint = \"raw\" everything counts; write \
              ignore = [] here, or leave fingerprint out",

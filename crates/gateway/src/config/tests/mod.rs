@@ -121,7 +121,7 @@ fn the_contracts_example_loads() {
         ..RouteSettings::default()
     };
     let pattern = "/v1/charges".to_owned();
-    assert_eq!(config.routes, [Route { host: None, pattern, settings: expected }]);
+    assert_eq!(config.routes, [Route { host: None, upstream: None, pattern, settings: expected }]);
 }
 
 #[test]

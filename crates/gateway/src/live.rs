@@ -1,0 +1,113 @@
+//! [`Live`]: the configuration that counts, and another put in its place while requests come and go.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use parking_lot::{Mutex, RwLock};
+use selfsame::Idempotency;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{Config, Overrides};
+use crate::contract::ContractPage;
+use crate::routes::{LiveRoutes, Protection, Routes};
+use crate::telemetry;
+
+/// Where a configuration was read, and is read again.
+#[derive(Default)]
+pub(crate) struct Origin {
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) overrides: Overrides,
+}
+
+/// All that follows from a configuration and may change with it.
+pub(crate) struct Live {
+    origin: Origin,
+    idempotency: Idempotency,
+    contract: RwLock<Arc<ContractPage>>,
+    routes: Vec<Arc<LiveRoutes>>,
+    /// Locked for as long as one is put in its place.
+    served: Mutex<Config>,
+}
+
+impl Live {
+    /// `config` as it came from `origin`, which `routes` were made of.
+    pub(crate) fn new(
+        config: Config,
+        origin: Origin,
+        idempotency: Idempotency,
+        contract: Arc<ContractPage>,
+        routes: Vec<Arc<LiveRoutes>>,
+    ) -> Self {
+        let (contract, served) = (RwLock::new(contract), Mutex::new(config));
+        Self { origin, idempotency, contract, routes, served }
+    }
+
+    pub(crate) fn contract(&self) -> Arc<ContractPage> {
+        self.contract.read().clone()
+    }
+
+    pub(crate) fn drain_timeout(&self) -> Duration {
+        self.served.lock().drain_timeout
+    }
+
+    /// Reads the configuration again, and returns how many routes it has. Requests that were begun
+    /// end under the one they began under. If it cannot be taken, nothing has changed.
+    pub(crate) fn reload(&self) -> Result<usize> {
+        let reloaded = self.replace();
+        telemetry::reloaded(reloaded.is_ok());
+        match &reloaded {
+            Ok(routes) => tracing::info!(routes, "the configuration was read again, and counts"),
+            Err(error) => tracing::error!("the configuration stays as it was: {error:#}"),
+        }
+        reloaded
+    }
+
+    fn replace(&self) -> Result<usize> {
+        let mut served = self.served.lock();
+        let Some(path) = &self.origin.path else {
+            bail!("there is no file to read again: this gateway was started with flags alone");
+        };
+        let config = Config::load(Some(path), &self.origin.overrides)?;
+        let fixed = served.fixed_settings_changed_by(&config);
+        if !fixed.is_empty() {
+            bail!("{} cannot change while requests are served: restart for that", fixed.join(", "));
+        }
+        if config.identity() != served.identity() {
+            bail!(
+                "the scope, tenant source or key source of a route differs, so keys that the store \
+                 knows would run again; undo the change, or start once with --new-identity if that \
+                 is meant"
+            );
+        }
+        let contract = Arc::new(ContractPage::new(&config));
+        let protection = Protection::new(&config, &self.idempotency);
+        for routes in &self.routes {
+            let public = config.contract_page.then(|| contract.clone());
+            routes.change(|before| Routes::new(&config, &protection, public, Some(before)));
+        }
+        *self.contract.write() = contract;
+        let routes = config.routes.len();
+        *served = config;
+        Ok(routes)
+    }
+}
+
+/// SIGHUP, which asks for the configuration to be read again, from now on.
+pub(crate) fn hangups() -> Result<Signal> {
+    Ok(signal(SignalKind::hangup())?)
+}
+
+/// Reads the configuration again at each of `hangups`.
+pub(crate) async fn follow(live: Arc<Live>, mut hangups: Signal) {
+    while hangups.recv().await.is_some() {
+        // Said in the log.
+        let _told = reload(live.clone()).await;
+    }
+}
+
+/// As [`Live::reload`], beside what else is to be done here: a file is read.
+pub(crate) async fn reload(live: Arc<Live>) -> Result<usize> {
+    tokio::task::spawn_blocking(move || live.reload()).await?
+}
