@@ -24,7 +24,7 @@ enum Command {
     Keys(keys::Args),
     /// Brings a store up to date
     Store(store::Args),
-    /// Checks a configuration without starting anything
+    /// Checks a configuration, or tells what one may hold
     Config(config::Args),
     /// Prints what clients may rely on, from a configuration
     Contract(contract::Args),

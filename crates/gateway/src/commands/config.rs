@@ -1,13 +1,15 @@
-//! `selfsame config check`: every mistake of a configuration, without starting anything.
+//! `selfsame config`: every mistake of a configuration, and what one may hold, without starting
+//! anything.
 
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Subcommand;
 
-use crate::config::{Config, Overrides};
+use crate::config::{self, Config, Overrides};
 
-/// Checks a configuration without starting anything.
+/// What a configuration may hold, and whether one is right.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -21,11 +23,17 @@ enum Action {
         /// The TOML file
         file: PathBuf,
     },
+    /// Prints what a file may hold, as a JSON Schema for editors and other programs
+    Schema,
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let Action::Check { file } = args.action;
-    let config = Config::load(Some(&file), &Overrides::default())?;
-    println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
+    match args.action {
+        Action::Check { file } => {
+            let config = Config::load(Some(&file), &Overrides::default())?;
+            println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
+        }
+        Action::Schema => writeln!(std::io::stdout(), "{:#}", config::schema())?,
+    }
     Ok(())
 }

@@ -3,14 +3,17 @@
 //! A wrong value is noted and the reading goes on, so that every mistake is found at once.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::mistakes::{Mistakes, Spot};
 use super::names::Vocabulary;
+use super::schema;
 use super::values::{Kind, found};
 
 /// A configuration file's text, or that of none.
@@ -18,11 +21,37 @@ use super::values::{Kind, found};
 pub(super) struct Source {
     path: Option<String>,
     text: String,
+    /// What was asked for, where somebody wants to know.
+    asked: Option<RefCell<Vec<Asked>>>,
+}
+
+/// A setting that was asked for, whether it was written or not.
+pub(super) struct Asked {
+    pub(super) table: &'static str,
+    pub(super) name: &'static str,
+    /// What its value may be, as a JSON Schema says it.
+    pub(super) schema: Value,
 }
 
 impl Source {
     pub(super) fn new(path: String, text: String) -> Self {
-        Self { path: Some(path), text }
+        Self { path: Some(path), text, asked: None }
+    }
+
+    /// The same, which keeps in mind what is asked for.
+    pub(super) fn attentive(self) -> Self {
+        Self { asked: Some(RefCell::default()), ..self }
+    }
+
+    /// All that was asked for.
+    pub(super) fn into_asked(self) -> Vec<Asked> {
+        self.asked.map(RefCell::into_inner).unwrap_or_default()
+    }
+
+    fn note(&self, table: &'static str, name: &'static str, schema: impl FnOnce() -> Value) {
+        if let Some(asked) = &self.asked {
+            asked.borrow_mut().push(Asked { table, name, schema: schema() });
+        }
     }
 
     /// The file at `path`. One that cannot be read is a mistake, and as good as empty.
@@ -87,6 +116,7 @@ impl<'a> Section<'a> {
 
     /// The value of `name`, if it was written and is right.
     pub(super) fn get<T>(&mut self, name: &'static str, kind: &Kind<T>) -> Option<T> {
+        self.source.note(self.vocabulary.table, name, || schema::of(kind));
         let value = self.value(name)?;
         self.settle(name, self.spot(name, value), kind.take(value.get_ref()))
     }
@@ -118,6 +148,7 @@ impl<'a> Section<'a> {
         kind: &Kind<T>,
         setting: &mut Vec<T>,
     ) {
+        self.source.note(self.vocabulary.table, name, || schema::of_list(kind));
         let Some(value) = self.value(name) else { return };
         let spot = self.spot(name, value);
         let Some(array) = value.get_ref().as_array() else {

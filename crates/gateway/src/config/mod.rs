@@ -6,6 +6,7 @@
 //! | `names` | every name there is, and the nearest right one for those there are not |
 //! | `values`, `network`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
+//! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
 //! | `mistakes` | what is said about everything else |
 
@@ -17,6 +18,7 @@ mod mistakes;
 mod names;
 mod network;
 mod routes;
+mod schema;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -34,6 +36,7 @@ pub use hosts::Host;
 pub use mistakes::Mistakes;
 pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
+pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
 
 use file::Source;
