@@ -10,6 +10,7 @@ mod framing;
 mod gateway;
 mod http2;
 mod installation;
+mod jwt;
 mod live;
 mod preface;
 mod reaper;

@@ -11,6 +11,7 @@ use tower_layer::Layer;
 
 use crate::config::{self, Config, Host, RouteSettings};
 use crate::contract::ContractPage;
+use crate::jwt::Verifier;
 use crate::tenant;
 use crate::upstream::{Upstream, Upstreams};
 
@@ -70,11 +71,15 @@ struct Guard {
 impl Protection {
     pub(crate) fn new(config: &Config, idempotency: &Idempotency) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
+        let verifier = config
+            .jwt
+            .as_ref()
+            .map(|jwt| Arc::new(Verifier::new(jwt).expect("the configuration was checked")));
         let address: Arc<str> = config.contract_address().into();
         let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
             let dialect = Dialect::new(settings.profile, address.clone())
                 .readable_by(settings.cors_origins.clone());
-            let policy = policy(name, settings, trusted.clone())
+            let policy = policy(name, settings, trusted.clone(), verifier.clone())
                 .log_keys(config.log_keys)
                 // Where hosts are told apart, another host is another request.
                 .fingerprint_authority(at.is_some())
@@ -192,7 +197,12 @@ impl Paths {
     }
 }
 
-fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy {
+fn policy(
+    name: &str,
+    settings: &RouteSettings,
+    trusted: Arc<[IpNet]>,
+    verifier: Option<Arc<Verifier>>,
+) -> Policy {
     Policy::new()
         .route(name)
         .mode(settings.mode)
@@ -200,7 +210,7 @@ fn policy(name: &str, settings: &RouteSettings, trusted: Arc<[IpNet]>) -> Policy
         .key_headers(settings.key_headers.clone())
         .strict_keys(settings.strict)
         .methods(settings.methods.clone())
-        .tenant(tenant::from_source(settings.tenant.clone(), trusted))
+        .tenant(tenant::from_source(settings.tenant.clone(), trusted, verifier))
         .scope(settings.scope)
         .fingerprint(settings.fingerprint)
         .ignore(settings.ignore.clone())

@@ -9,15 +9,18 @@ use selfsame::Tenant;
 use selfsame::tenant::{self, MissingTenant};
 
 use crate::config::TenantSource;
+use crate::jwt::Verifier;
 
 /// Who is at the other end of the connection; found in the request's extensions.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Peer(pub(crate) SocketAddr);
 
-/// The tenant of a request by `source`; headers count only from `trusted` peers.
+/// The tenant of a request by `source`; headers count only from `trusted` peers, tokens if the
+/// `verifier` believes them.
 pub(crate) fn from_source(
     source: TenantSource,
     trusted: Arc<[IpNet]>,
+    verifier: Option<Arc<Verifier>>,
 ) -> impl Fn(&Parts) -> Result<Tenant, MissingTenant> + Send + Sync + 'static {
     move |parts| match &source {
         TenantSource::Authorization => tenant::authorization(parts),
@@ -27,6 +30,9 @@ pub(crate) fn from_source(
              the request did not come through one",
         )),
         TenantSource::Header(name) => tenant::header(parts, name),
+        TenantSource::Jwt { claim, .. } => {
+            verifier.as_ref().expect("without [jwt] no route has it").tenant(claim, parts)
+        }
         TenantSource::None => tenant::none(parts),
     }
 }

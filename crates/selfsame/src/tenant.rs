@@ -52,7 +52,7 @@ fn warn_of_token(credential: &[u8]) {
             tracing::warn!(
                 "callers show JSON Web Tokens, which change when they are renewed: a retry with a \
                  new token is another tenant's and RUNS AGAIN; take the tenant from something \
-                 that stays, such as a cookie or a header that a trusted proxy sets"
+                 that stays: tenant = \"jwt:CLAIM\" in the gateway, or a claim you have verified"
             );
         });
     }

@@ -8,18 +8,21 @@ use ipnet::IpNet;
 
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
+use super::jwt;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
+use super::names::{ADMIN, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::values::{DURATION, PATH, SWITCH};
 use super::{
-    Admin, Config, Database, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream,
+    Admin, Config, Database, Jwt, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream,
 };
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
+
+const NEEDS_JWT: &str = "nothing says whose tokens are believed; add [jwt] with key_file, algorithms, issuer and audience";
 
 /// Reads `source`, and `overrides` before it.
 pub(super) fn check(
@@ -56,9 +59,11 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
+    let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
-    let (defaults, routes) =
-        read_routes(&mut root, upstream.as_ref(), listen, &trusted_proxies, &mut mistakes);
+    let around =
+        Around { upstream: upstream.as_ref(), listen, proxies: &trusted_proxies, jwt: &jwt };
+    let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
 
@@ -77,6 +82,7 @@ pub(super) fn check(
             spool,
             database,
             admin,
+            jwt,
             defaults,
             routes,
         }),
@@ -151,29 +157,43 @@ fn read_admin(
     Admin { listen, token_file }
 }
 
+/// What routes must fit to.
+struct Around<'a> {
+    upstream: Option<&'a Upstream>,
+    listen: SocketAddr,
+    proxies: &'a [IpNet],
+    jwt: &'a Option<Jwt>,
+}
+
 fn read_routes(
     root: &mut Section<'_>,
-    upstream: Option<&Upstream>,
-    listen: SocketAddr,
-    proxies: &[IpNet],
+    around: &Around<'_>,
     mistakes: &mut Mistakes,
 ) -> (RouteSettings, Vec<Route>) {
+    let Around { upstream, listen, proxies, jwt } = *around;
     let needs_proxies = proxies.is_empty() && !root.is_wrong("trusted_proxies");
-    let check_tenant = |section: &mut Section<'_>, draft: &Draft| {
-        if needs_proxies && matches!(draft.settings.tenant, TenantSource::Header(_)) {
-            section.clash(&["tenant"], NEEDS_PROXIES);
-        }
-    };
+    let needs_jwt = !root.child(&JWT).is_there();
+    let check_tenant =
+        |section: &mut Section<'_>, draft: &mut Draft| match (&mut draft.settings.tenant, jwt) {
+            (TenantSource::Header(_), _) if needs_proxies => {
+                section.clash(&["tenant"], NEEDS_PROXIES);
+            }
+            (TenantSource::Jwt { issuer, .. }, Some(jwt)) => issuer.clone_from(&jwt.issuer),
+            (TenantSource::Jwt { .. }, None) if needs_jwt => {
+                section.clash(&["tenant"], NEEDS_JWT);
+            }
+            _ => {}
+        };
     let mut idempotency = root.child(&IDEMPOTENCY);
-    let defaults = Draft::default().changed_by(&mut idempotency);
-    check_tenant(&mut idempotency, &defaults);
+    let mut defaults = Draft::default().changed_by(&mut idempotency);
+    check_tenant(&mut idempotency, &mut defaults);
 
     let mut routes = Vec::new();
     let mut taken = Taken::default();
     for mut section in root.children(&ROUTE) {
         section.inherit(&idempotency);
-        let draft = defaults.changed_by(&mut section);
-        check_tenant(&mut section, &draft);
+        let mut draft = defaults.changed_by(&mut section);
+        check_tenant(&mut section, &mut draft);
         if let Some(mut route) = read_route(&mut section, draft) {
             check_for_circle(&mut section, route.upstream.as_ref(), listen);
             route.upstream = route.upstream.filter(|own| Some(own) != upstream);

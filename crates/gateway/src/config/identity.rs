@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use http::Method;
 use selfsame::ScopeKind;
 
+use crate::jwt;
+
 use super::{Config, Host, Route, RouteSettings, TenantSource};
 
 impl Config {
@@ -109,6 +111,7 @@ fn identity_of(settings: &RouteSettings) -> String {
         TenantSource::Authorization => "authorization".to_owned(),
         TenantSource::Cookie(name) => format!("cookie:{name}"),
         TenantSource::Header(name) => format!("header:{name}"),
+        TenantSource::Jwt { claim, issuer } => jwt::source(claim, issuer),
         TenantSource::None => "none".to_owned(),
     };
     // Their order makes no difference: two of them in one request are an error.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `words`, `hosts`, `routes` | what a value may look like |
+//! | `values`, `network`, `words`, `hosts`, `routes`, `jwt` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
@@ -14,6 +14,7 @@ mod checked;
 mod file;
 mod hosts;
 mod identity;
+mod jwt;
 mod mistakes;
 mod names;
 mod network;
@@ -33,6 +34,7 @@ use ipnet::IpNet;
 use selfsame::Problem;
 
 pub use hosts::Host;
+pub use jwt::Jwt;
 pub use mistakes::Mistakes;
 pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
@@ -73,6 +75,8 @@ pub struct Config {
     pub spool: Option<PathBuf>,
     /// Where operators connect.
     pub admin: Admin,
+    /// Whose tokens are believed, if routes tell their tenants by them.
+    pub jwt: Option<Jwt>,
     /// How requests are treated that no route takes.
     pub defaults: RouteSettings,
     /// How requests of certain paths are treated. No two routes take the same requests.
@@ -144,6 +148,7 @@ impl Config {
             log_keys: _,
             public_url: _,
             contract_page: _,
+            jwt: _,
             defaults: _,
             routes: _,
         } = self;

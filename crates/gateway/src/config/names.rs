@@ -12,7 +12,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page"],
-        &["store", "admin", "idempotency", "route"],
+        &["store", "admin", "jwt", "idempotency", "route"],
     ],
 };
 
@@ -21,6 +21,9 @@ pub(super) const STORE: Vocabulary =
 
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };
+
+pub(super) const JWT: Vocabulary =
+    Vocabulary { table: "jwt", names: &[&["key_file", "algorithms", "issuer", "audience"]] };
 
 pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 
@@ -88,7 +91,8 @@ impl Vocabulary {
             return format!("{name:?} is not supported yet by this version");
         }
         // A setting below the wrong [table] is the commonest slip that TOML invites.
-        let home = [TOP, STORE, ADMIN, IDEMPOTENCY].into_iter().find(|other| other.contains(name));
+        let home =
+            [TOP, STORE, ADMIN, JWT, IDEMPOTENCY].into_iter().find(|other| other.contains(name));
         match (home, self.nearest(name)) {
             (Some(home), _) => format!("unknown name {name:?} here; it belongs {}", home.place()),
             (None, Some(near)) => format!("unknown name {name:?}; did you mean {near:?}?"),

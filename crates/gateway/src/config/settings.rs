@@ -96,6 +96,13 @@ pub enum TenantSource {
     Cookie(String),
     /// The value of a header that trusted proxies set.
     Header(HeaderName),
+    /// A claim of a token that was verified.
+    Jwt {
+        /// Which one.
+        claim: String,
+        /// Who made the token: another's callers are others.
+        issuer: String,
+    },
     /// Nowhere: everyone shares one key space.
     None,
 }

@@ -133,8 +133,10 @@ pub(super) const ORIGIN: Kind<Origin> = Kind {
     read: |value| Origin::parse(text(value)?).map_err(|_| Wrong::Form),
 };
 
-pub(super) const TENANT: Kind<TenantSource> =
-    Kind { expected: r#""authorization", "cookie:NAME", "header:NAME" or "none""#, read: tenant };
+pub(super) const TENANT: Kind<TenantSource> = Kind {
+    expected: r#""authorization", "cookie:NAME", "header:NAME", "jwt:CLAIM" or "none""#,
+    read: tenant,
+};
 
 fn header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
     text(value)?.parse().map_err(|_| Wrong::Form)
@@ -176,8 +178,13 @@ fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
         ("cookie", Some(name)) if name.parse::<HeaderName>().is_ok() => {
             Ok(TenantSource::Cookie(name.to_owned()))
         }
+        // Its issuer is that of [jwt].
+        ("jwt", Some(claim)) if !claim.is_empty() => {
+            Ok(TenantSource::Jwt { claim: claim.to_owned(), issuer: String::new() })
+        }
+        ("jwt", _) => Err(Wrong::Form),
         // What follows is not quoted: the URL may hold a password.
-        (source @ ("jwt" | "mtls" | "forward-auth"), _) => Err(Wrong::Later(format!("{source:?}"))),
+        (source @ ("mtls" | "forward-auth"), _) => Err(Wrong::Later(format!("{source:?}"))),
         _ => Err(Wrong::Form),
     }
 }
@@ -197,6 +204,7 @@ mod tests {
             ("cookie:SESSION_id", TenantSource::Cookie("SESSION_id".to_owned())),
             ("header:X-Account", TenantSource::Header(HeaderName::from_static("x-account"))),
             ("none", TenantSource::None),
+            ("jwt:sub", TenantSource::Jwt { claim: "sub".into(), issuer: String::new() }),
         ];
         for (text, source) in table {
             assert_eq!(take(&TENANT, text), Ok(source));
@@ -205,12 +213,21 @@ mod tests {
 
     #[test]
     fn a_wrong_tenant_says_what_is_wrong() {
-        for text in ["", "cookie", "cookie:", "cookie:a b", "header:", "none:x", "Authorization"] {
+        for text in [
+            "",
+            "cookie",
+            "cookie:",
+            "cookie:a b",
+            "header:",
+            "none:x",
+            "Authorization",
+            "jwt",
+            "jwt:",
+        ] {
             let expected = format!("expected {}, found {text:?}", TENANT.expected);
             assert_eq!(take(&TENANT, text), Err(expected));
         }
-        let later =
-            [("jwt:sub", "jwt"), ("mtls", "mtls"), ("forward-auth:http://a", "forward-auth")];
+        let later = [("mtls", "mtls"), ("forward-auth:http://a", "forward-auth")];
         for (text, source) in later {
             let expected = format!(
                 "{source:?} is not supported yet by this version; write {}",

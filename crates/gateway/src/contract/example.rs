@@ -24,7 +24,9 @@ pub(super) fn shell(contract: &Contract) -> String {
     }
     arguments.push(format!("-H \"{}: {key}\"", in_double_quotes(&header)));
     match &settings.tenant {
-        TenantSource::Authorization => arguments.push("-H 'Authorization: Bearer …'".to_owned()),
+        TenantSource::Authorization | TenantSource::Jwt { .. } => {
+            arguments.push("-H 'Authorization: Bearer …'".to_owned())
+        }
         TenantSource::Cookie(name) => {
             arguments.push(format!("-H {}", quoted(&format!("Cookie: {name}=…"))));
         }

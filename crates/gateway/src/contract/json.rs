@@ -228,6 +228,7 @@ impl<'a> TenantView<'a> {
         match source {
             TenantSource::Authorization => Self { from: "authorization", name: None },
             TenantSource::Cookie(name) => Self { from: "cookie", name: Some(name) },
+            TenantSource::Jwt { claim, .. } => Self { from: "jwt", name: Some(claim) },
             // Clients do not send it, and need not know what it is called.
             TenantSource::Header(_) => Self { from: "account", name: None },
             TenantSource::None => Self { from: "none", name: None },

@@ -10,7 +10,7 @@ use selfsame::{
 };
 use selfsame_core::{FingerprintForm, Recover};
 
-use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
+use super::names::{ADMIN, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
 use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
@@ -319,8 +319,8 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    for vocabulary in [TOP, STORE, ADMIN, IDEMPOTENCY, ROUTE] {
-        let tables = ["store", "admin", "idempotency", "route"];
+    for vocabulary in [TOP, STORE, ADMIN, JWT, IDEMPOTENCY, ROUTE] {
+        let tables = ["store", "admin", "jwt", "idempotency", "route"];
         for name in vocabulary.iter().filter(|name| !tables.contains(name)) {
             let row = format!("| `{name}` |");
             assert!(DOCUMENTATION.contains(&row), "{name} is missing from CONFIGURATION.md");

@@ -55,6 +55,11 @@ pub(super) fn tenant(settings: &RouteSettings) -> Line {
              request is refused as [missing-tenant].",
             [code(name)],
         ),
+        TenantSource::Jwt { claim, .. } => line(
+            "The claim {} of your token, also when the token is renewed, so no other caller can meet it. \
+             Without a valid token a request is refused as [missing-tenant].",
+            [code(claim)],
+        ),
         TenantSource::Header(_) => {
             plain("Your account with this service, so no other caller can meet it.")
         }
@@ -68,6 +73,9 @@ pub(super) fn tenant_brief(settings: &RouteSettings) -> Line {
     match &settings.tenant {
         TenantSource::Authorization => plain("keys belong to the credential in `Authorization`"),
         TenantSource::Cookie(name) => line("keys belong to the cookie {}", [code(name)]),
+        TenantSource::Jwt { claim, .. } => {
+            line("keys belong to the claim {} of a token", [code(claim)])
+        }
         TenantSource::Header(_) => plain("keys belong to your account"),
         TenantSource::None => plain("all callers share their keys"),
     }

@@ -1,0 +1,92 @@
+//! `[jwt]`: whose tokens are believed, for routes with `tenant = "jwt:CLAIM"`.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use jsonwebtoken::Algorithm;
+use toml::de::DeValue;
+
+use super::file::Section;
+use super::mistakes::Mistakes;
+use super::values::{Kind, PATH, Wrong, text};
+use crate::jwt::Verifier;
+
+/// Whose tokens are believed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Jwt {
+    /// What is in the file of keys: a JWK set, a public key in PEM, or a shared secret.
+    pub keys: Vec<u8>,
+    /// The only algorithms that a token may be signed with; at least one.
+    pub algorithms: Vec<Algorithm>,
+    /// Who must have made a token.
+    pub issuer: String,
+    /// For whom it must have been made.
+    pub audience: String,
+}
+
+impl fmt::Debug for Jwt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The keys may be a secret.
+        let Self { keys: _, algorithms, issuer, audience } = self;
+        write!(f, "Jwt({algorithms:?}, from {issuer:?} for {audience:?})")
+    }
+}
+
+const ALGORITHM: Kind<Algorithm> = Kind {
+    expected: r#""RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA", "HS256", "HS384" or "HS512""#,
+    read: |value| text(value)?.parse().map_err(|_| Wrong::Form),
+};
+
+const ISSUER: Kind<String> = Kind {
+    expected: r#"the "iss" of your tokens, like "https://login.example.com""#,
+    read: filled,
+};
+
+const AUDIENCE: Kind<String> =
+    Kind { expected: r#"the "aud" of your tokens, like "payments""#, read: filled };
+
+fn filled(value: &DeValue<'_>) -> Result<String, Wrong> {
+    text(value).and_then(|text| if text.is_empty() { Err(Wrong::Form) } else { Ok(text.into()) })
+}
+
+/// What `section` says, if it is there. Where it is, nothing may be left out: a token of which
+/// something is not checked may be another's.
+pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Option<Jwt> {
+    let key_file = section.get("key_file", &PATH);
+    let mut algorithms = Vec::new();
+    section.set_filled_list("algorithms", &ALGORITHM, &mut algorithms);
+    let issuer = section.get("issuer", &ISSUER);
+    let audience = section.get("audience", &AUDIENCE);
+    let is_there = section.is_there();
+    if is_there {
+        for (name, is_missing, text) in [
+            ("key_file", key_file.is_none(), "is missing; name a JWK set or a public key in PEM"),
+            ("algorithms", algorithms.is_empty(), "is missing; write algorithms = [\"RS256\"]"),
+            ("issuer", issuer.is_none(), "is missing; write the \"iss\" of your tokens"),
+            ("audience", audience.is_none(), "is missing; write the \"aud\" of your tokens"),
+        ] {
+            if is_missing {
+                section.missing(name, text);
+            }
+        }
+    }
+    let jwt = key_file.filter(|_| !algorithms.is_empty()).and_then(|path| {
+        let jwt = with_keys_of(&path, algorithms, issuer?, audience?);
+        jwt.map_err(|text| section.clash(&["key_file", "algorithms"], text)).ok()
+    });
+    section.finish(mistakes);
+    jwt
+}
+
+fn with_keys_of(
+    path: &PathBuf,
+    algorithms: Vec<Algorithm>,
+    issuer: String,
+    audience: String,
+) -> Result<Jwt, String> {
+    let keys = std::fs::read(path)
+        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+    let jwt = Jwt { keys, algorithms, issuer, audience };
+    Verifier::new(&jwt).map_err(|text| format!("{}: {text}", path.display()))?;
+    Ok(jwt)
+}
