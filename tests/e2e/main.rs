@@ -22,6 +22,7 @@ mod hosts;
 mod http2;
 mod http2_upstream;
 mod identity;
+mod key_sources;
 mod keys;
 mod logs;
 mod lost_answers;

@@ -32,7 +32,11 @@ const PER_ROUTE: &[&str] = &[
     "profile",
     "key",
     "key_headers",
+    "key_pointer",
     "strict",
+    "format",
+    "min_length",
+    "reject_older_than",
     "methods",
     "tenant",
     "scope",
@@ -63,15 +67,7 @@ const PER_ROUTE: &[&str] = &[
 ];
 
 /// Names of the contract that are still to come.
-const LATER: &[&str] = &[
-    "format",
-    "min_length",
-    "probe",
-    "complete_abandoned",
-    "completer_attempts",
-    "cache_url",
-    "tls",
-];
+const LATER: &[&str] = &["probe", "complete_abandoned", "completer_attempts", "cache_url", "tls"];
 
 impl Vocabulary {
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static str> {

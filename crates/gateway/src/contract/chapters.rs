@@ -1,7 +1,7 @@
 //! What the page says, chapter by chapter.
 
 use http::Method;
-use selfsame::KeyMode;
+use selfsame::{KeyFormat, KeyMode};
 
 use super::document::{
     Block, Document, Line, Section, Table, code, codes, line, lines, plain, text,
@@ -24,7 +24,7 @@ pub(super) fn document(contract: &Contract) -> Document {
             in_short(contract),
             requests(contract),
             the_key(contract),
-            making_a_key(),
+            making_a_key(contract),
             answers(contract),
             retrying(),
             limits(contract),
@@ -45,7 +45,13 @@ fn in_short(contract: &Contract) -> Section {
                 "Make a random key for the operation before you first try it, and store it with \
                  the request.",
             ),
-            line("Send the request with the key in the header {}.", [header]),
+            match &settings.key_pointer {
+                None => line("Send the request with the key in the header {}.", [header]),
+                Some(pointer) => line(
+                    "Send the request with the key in the header {}, or at {} in its JSON body.",
+                    [header, code(words::pointer(pointer))],
+                ),
+            },
             plain("If no answer comes, or one that may be retried, send exactly the same again."),
         ]),
         Block::Shell(example::shell(contract)),
@@ -101,8 +107,8 @@ fn the_key(contract: &Contract) -> Section {
     Section { id: "key", title: "The key", blocks }
 }
 
-fn making_a_key() -> Section {
-    let blocks = vec![Block::List(lines([
+fn making_a_key(contract: &Contract) -> Section {
+    let mut lines = lines([
         "One key for each operation, not for each attempt: this charge, this order, this message. \
          A random UUID (version 4) is a good one.",
         "Make it before the first attempt and store it with the body, so that even after a restart \
@@ -110,7 +116,14 @@ fn making_a_key() -> Section {
         "Never put personal data into it, such as a name, an e-mail address or a card number: \
          keys are kept, and they are no secret.",
         "No counters and no clocks: two machines would make the same key for two operations.",
-    ]))];
+    ]);
+    if contract.defaults.key_rules.format == KeyFormat::UuidV7 {
+        lines[0] = plain(
+            "One key for each operation, not for each attempt: this charge, this order, this \
+             message. It is a UUID of version 7, made when the operation is first tried.",
+        );
+    }
+    let blocks = vec![Block::List(lines)];
     Section { id: "making-a-key", title: "Make a key", blocks }
 }
 
