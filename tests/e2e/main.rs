@@ -44,6 +44,7 @@ mod shutdown;
 mod slow;
 mod smoke;
 mod start;
+mod status;
 mod streams;
 mod takeover;
 mod tenants;

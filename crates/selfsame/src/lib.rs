@@ -36,6 +36,7 @@ mod expires;
 mod grpc;
 mod landing;
 mod layer;
+mod look_up;
 mod observe;
 mod once;
 mod outcome;

@@ -102,7 +102,7 @@ where
     let (engine, policy) = (&route.engine, &route.policy);
     let (key, parts, whole) = match steps::seek(request, policy).await {
         Sought::Found { key, parts, whole } => (key, parts, whole),
-        Sought::Unkeyed(request) => return steps::pass(inner, request).await,
+        Sought::Unkeyed(request) => return steps::pass(inner, request.whole()).await,
         Sought::Refused(refusal) => return Ok(reject::answer(&refusal, &dialect)),
     };
     let identity = match steps::scope(key, &parts, policy, &engine.secret) {

@@ -11,7 +11,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     table: "",
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
-        &["secret_file", "log_keys", "public_url", "contract_page"],
+        &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["store", "admin", "idempotency", "route"],
     ],
 };

@@ -13,6 +13,16 @@ use crate::config::{Route, RouteSettings};
 
 /// The contract in words.
 pub(super) fn document(contract: &Contract) -> Document {
+    let mut sections = vec![
+        in_short(contract),
+        requests(contract),
+        the_key(contract),
+        making_a_key(contract),
+        answers(contract),
+        retrying(),
+    ];
+    sections.extend(contract.status.as_deref().map(looking_up));
+    sections.extend([limits(contract), no_key(contract), problems(contract), forms(contract)]);
     Document {
         title: "Safe retries",
         lead: plain(
@@ -20,18 +30,7 @@ pub(super) fn document(contract: &Contract) -> Document {
              answer, and the work behind it is done once: through time-outs, lost answers and \
              restarts.",
         ),
-        sections: vec![
-            in_short(contract),
-            requests(contract),
-            the_key(contract),
-            making_a_key(contract),
-            answers(contract),
-            retrying(),
-            limits(contract),
-            no_key(contract),
-            problems(contract),
-            forms(contract),
-        ],
+        sections,
     }
 }
 
@@ -164,6 +163,31 @@ fn retrying() -> Section {
         "Do not send the key to another origin when you follow a redirect.",
     ]))];
     Section { id: "retrying", title: "How to retry", blocks }
+}
+
+fn looking_up(address: &str) -> Section {
+    let states = [
+        ("unknown", "It was not used with your credential, or is new again."),
+        ("in_progress", "An attempt is running."),
+        ("completed", "It was carried out: a retry gets the answer, if that was kept."),
+        ("failed", "The last attempt freed the key: a retry is a new attempt."),
+        ("held", "Whether it was carried out is unknown, and a person decides: [outcome-unknown]."),
+        ("expired", "It was carried out, and its answer is no longer kept: [key-expired]."),
+    ];
+    let blocks = vec![
+        Block::Paragraph(line(
+            "{} tells what became of a key, without doing anything: send the key in its header, your \
+             credential as with the request, and name the request by its method and path: {}. \
+             Callers without a credential are refused as [missing-tenant].",
+            [code(format!("GET {address}")), code("?route=POST%20/v1/charges")],
+        )),
+        Block::Facts(states.map(|(state, meaning)| (state, plain(meaning))).into()),
+        Block::Paragraph(plain(
+            "The answer is JSON: `state`, `attempts`, `first_seen`, `expires_at` and, where it was \
+             carried out, `original_status`.",
+        )),
+    ];
+    Section { id: "looking-up", title: "Look a key up", blocks }
 }
 
 fn limits(contract: &Contract) -> Section {

@@ -41,6 +41,7 @@ pub(super) fn render(contract: &Contract) -> String {
             .map(|entry| ProblemView::of(entry, &contract.address))
             .collect(),
         page: &contract.address,
+        status_page: contract.status.as_deref(),
     };
     serde_json::to_string_pretty(&view).expect("plain values are JSON") + "\n"
 }
@@ -49,6 +50,8 @@ pub(super) fn render(contract: &Contract) -> String {
 struct View<'a> {
     version: u32,
     page: &'a str,
+    /// None where nobody may ask.
+    status_page: Option<&'a str>,
     key: KeyView,
     replayed_header: String,
     expires_header: String,

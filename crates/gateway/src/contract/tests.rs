@@ -18,6 +18,7 @@ upstream = "http://upstream-secret:3000"
 public_url = "https://api.example.com"
 secret_file = "/file-secret"
 trusted_proxies = ["10.20.30.0/24"]
+status = true
 [store]
 url = "file:/store-secret"
 [admin]
@@ -283,7 +284,8 @@ fn the_openapi_fragment_has_an_operation_for_each_keyed_method() {
     let paths = document["paths"].as_object().expect("paths");
     let names: Vec<&str> = paths.keys().map(String::as_str).collect();
     let script = "/a|b`c\"><script>alert('x')</script>&amp;";
-    assert_eq!(names, [script, "/stripe", "/v1/charges/{id}"], "keys are ignored on /off");
+    let status = "/.well-known/idempotency/status";
+    assert_eq!(names, [status, script, "/stripe", "/v1/charges/{id}"], "keys are ignored on /off");
 
     // Two routes that differ only in a parameter's name are one path.
     let item = paths["/v1/charges/{id}"].as_object().expect("an item");

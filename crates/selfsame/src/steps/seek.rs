@@ -4,7 +4,6 @@
 //! refused: if it has a key, passing it on could do the work twice.
 
 use bytes::Bytes;
-use http::Request;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts;
 use http_body::Body;
@@ -22,7 +21,7 @@ use crate::reject::Refusal;
 /// What the body of a request says about its key.
 pub(crate) enum Sought<B> {
     Found { key: Key, parts: Box<Parts>, whole: Whole },
-    Unkeyed(Request<RequestBody<B>>),
+    Unkeyed(Apart<RequestBody<B>>),
     Refused(Refusal),
 }
 
@@ -54,7 +53,7 @@ where
 fn unkeyed<B>(parts: Box<Parts>, body: RequestBody<B>, policy: &Policy) -> Sought<B> {
     match missing(policy) {
         Some(refusal) => Sought::Refused(refusal),
-        None => Sought::Unkeyed(Request::from_parts(*parts, body)),
+        None => Sought::Unkeyed(Apart { parts, body }),
     }
 }
 

@@ -66,7 +66,7 @@ fn without_a_file_only_the_upstream_is_needed() {
     assert_eq!(config.secret_file, None);
     assert!(!config.log_keys);
     assert_eq!(config.public_url, None);
-    assert!(config.contract_page);
+    assert!(config.contract_page && !config.status);
     assert_eq!(config.store, StoreUrl::File("./selfsame-data".into()));
     assert_eq!(config.spool.as_deref(), Some(Path::new("./selfsame-data/spool")));
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
@@ -139,6 +139,7 @@ fn every_setting_can_be_written() {
         log_keys = true
         public_url = "https://api.example.com/"
         contract_page = false
+        status = true
         store = { url = "memory:", spool = "/spool" }
         admin = { listen = "0.0.0.0:1", token_file = "/t" }
         [idempotency]
@@ -228,7 +229,7 @@ fn every_setting_can_be_written() {
     assert_eq!(config.trusted_proxies.len(), 2);
     assert!(config.log_keys);
     assert_eq!(config.public_url.expect("said").as_str(), "https://api.example.com");
-    assert!(!config.contract_page);
+    assert!(!config.contract_page && config.status);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The contract as a fragment of OpenAPI 3.1: what it adds to the description of the API itself.
 
 mod responses;
+mod status;
 
 use std::collections::BTreeMap;
 
@@ -11,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::pattern::{Piece, pieces};
 use super::{Contract, words};
 use crate::config::{Route, RouteSettings};
+use crate::status::StatusPage;
 
 const EXAMPLE: &str = "8e03978e-40d5-43dd-bc93-6894a57f9324";
 const EXAMPLE_V7: &str = "01932e7a-709c-7e2c-9b6a-3f2b1c0d4e5f";
@@ -26,6 +28,9 @@ pub(super) fn render(contract: &Contract) -> String {
     }
     for route in contract.routes.iter().filter(|route| route.settings.key != KeyMode::Off) {
         fragment.add(route);
+    }
+    if contract.status.is_some() {
+        fragment.paths.insert(StatusPage::path(), status::path_item(&contract.defaults));
     }
     let document = Document {
         openapi: "3.1.0",
