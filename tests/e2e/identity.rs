@@ -32,6 +32,7 @@ fn a_change_of_tenant_scope_or_key_source_is_refused_unless_it_is_meant() {
         "[idempotency]\ntenant = \"none\"\n",
         "[idempotency]\nscope = \"endpoint\"\n",
         "[idempotency]\nkey_headers = [\"Idempotency-Key\", \"X-Key\"]\n",
+        "[idempotency]\nkey_pointer = \"/idempotency_key\"\n",
         "[[route]]\nmatch = \"POST /charges\"\ntenant = \"cookie:session\"\n",
         "[[route]]\nhost = \"a.example\"\nmatch = \"POST /charges\"\ntenant = \"none\"\n",
     ];

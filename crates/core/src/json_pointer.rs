@@ -1,6 +1,10 @@
 //! [`JsonPointer`]: a place in a JSON text (RFC 6901).
 
+mod seek;
+
 use crate::fingerprint::write_character;
+
+pub(crate) use seek::Found;
 
 /// A place in a JSON text, below its root, as RFC 6901 writes it: `/meta/sent_at`, `/items/0`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +54,7 @@ impl JsonPointer {
 
 impl Step {
     fn parse(text: &str) -> Result<Self, InvalidPointer> {
-        let mut name = Vec::with_capacity(text.len());
+        let mut name = String::with_capacity(text.len());
         let mut characters = text.chars();
         while let Some(character) = characters.next() {
             let meant = match character {
@@ -61,13 +65,24 @@ impl Step {
                 },
                 other => other,
             };
-            write_character(meant, &mut name);
+            name.push(meant);
         }
         let is_index =
             text == "0" || !text.starts_with('0') && text.bytes().all(|byte| byte.is_ascii_digit());
         let index = if is_index { text.parse().ok() } else { None };
-        Ok(Self { name, index })
+        Ok(Self { name: written(&name), index })
     }
+
+    fn is_member(&self, name: &str) -> bool {
+        self.name == written(name)
+    }
+}
+
+/// A name as canonical JSON writes it, without its quotes.
+fn written(name: &str) -> Vec<u8> {
+    let mut written = Vec::with_capacity(name.len());
+    name.chars().for_each(|character| write_character(character, &mut written));
+    written
 }
 
 /// What is left out below one place of a text: the steps that lead further down.

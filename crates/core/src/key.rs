@@ -2,11 +2,15 @@
 
 use std::fmt;
 
+use crate::JsonPointer;
+use crate::fingerprint::decoded;
+use crate::json_pointer::Found;
+
 /// A client's idempotency key: 1 to 255 printable ASCII characters, compared byte by byte.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Key(Box<str>);
 
-/// Why a header value is not a key.
+/// Why something is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// There is nothing in it.
@@ -19,7 +23,9 @@ pub enum InvalidKey {
         len: usize,
     },
     /// It holds a byte that is not printable ASCII, or a space outside quotes.
-    #[error("the key's byte {at} is not printable ASCII (a space must stand inside quotes)")]
+    #[error(
+        "the key's byte {at} is not printable ASCII (a space must stand inside the quotes of a header)"
+    )]
     BadByte {
         /// Where, counted from 0.
         at: usize,
@@ -30,6 +36,35 @@ pub enum InvalidKey {
     /// It is bare where only quoted strings are taken.
     #[error("the key must be a quoted string (RFC 9651)")]
     NotQuoted,
+    /// Where a body has its key, there is something else than a string.
+    #[error("the key in the body must be a string")]
+    NotText,
+    /// A body has two members of one name where its key is: readers disagree on which counts.
+    #[error("the body names its key, or what the key is in, more than once")]
+    Twice,
+    /// It is shorter than the route allows.
+    #[error("the key has {len} characters, at least {min} are needed")]
+    TooShort {
+        /// How long it is.
+        len: usize,
+        /// How long it must be.
+        min: usize,
+    },
+    /// The route takes UUIDs only.
+    #[error("the key must be a UUID with hyphens, such as 8e03978e-40d5-43dd-bc93-6894a57f9324")]
+    NotUuid,
+    /// The route takes UUIDs of version 7 only.
+    #[error("the key must be a UUID of version 7, such as 01932c07-209c-7e2c-9b6a-3f2b1c0d4e5f")]
+    NotUuidV7,
+    /// It was made too long ago.
+    #[error(
+        "the key was made longer ago than this service takes; look up what became of its operation, \
+         and make a new key for a new one"
+    )]
+    TooOld,
+    /// It was made too far in the future: a clock is wrong.
+    #[error("the time in the key is in the future; set the clock of the machine that made it")]
+    FromTheFuture,
 }
 
 impl Key {
@@ -60,6 +95,26 @@ impl Key {
         let item = sfv::Parser::new(raw).parse::<sfv::Item>().map_err(|_| InvalidKey::BadString)?;
         let text = item.bare_item.as_string().ok_or(InvalidKey::BadString)?;
         Self::bounded(text.as_str().as_bytes(), is_printable)
+    }
+
+    /// The key at `place` in a JSON body, taken as it is, without spaces. A body that is not JSON, or
+    /// that has nothing there, has no key; nor has one that cannot be unpacked into `unpacked_bytes_max`.
+    /// Its media type makes no difference: what an API reads as JSON may be called otherwise.
+    pub fn in_body(
+        body: &[u8],
+        content_encoding: Option<&[u8]>,
+        place: &JsonPointer,
+        unpacked_bytes_max: usize,
+    ) -> Result<Option<Self>, InvalidKey> {
+        let unpacked = decoded(content_encoding, body, unpacked_bytes_max);
+        match unpacked.and_then(|body| place.seek(&body)).unwrap_or(Found::Nothing) {
+            Found::Nothing => Ok(None),
+            Found::Text(text) => {
+                Self::bounded(text.as_bytes(), |byte| byte.is_ascii_graphic()).map(Some)
+            }
+            Found::Other => Err(InvalidKey::NotText),
+            Found::Twice => Err(InvalidKey::Twice),
+        }
     }
 
     fn bounded(text: &[u8], allowed: impl Fn(u8) -> bool) -> Result<Self, InvalidKey> {
@@ -152,6 +207,52 @@ mod tests {
     fn strict_takes_only_quoted_strings() {
         assert_eq!(Key::parse_strict(b"abc"), Err(InvalidKey::NotQuoted));
         assert_eq!(Key::parse_strict(b"\"abc\""), Key::parse(b"abc"));
+    }
+
+    fn in_body(body: &[u8]) -> Result<Option<String>, InvalidKey> {
+        let place = JsonPointer::parse("/idempotency_key").expect("a pointer");
+        let key = Key::in_body(body, None, &place, 1024)?;
+        Ok(key.map(|key| key.as_str().to_owned()))
+    }
+
+    #[test]
+    fn a_key_in_a_body_is_taken_as_it_is() {
+        let table: [(&[u8], Option<&str>); 10] = [
+            (br#"{"amount":1,"idempotency_key":"abc"}"#, Some("abc")),
+            (br#"{"idempotency\u005fkey":"a\u0062c"}"#, Some("abc")),
+            (br#" {"idempotency_key":"\"abc\""}"#, Some("\"abc\"")),
+            (b"\xef\xbb\xbf{\"idempotency_key\":\"abc\"}", Some("abc")),
+            // Doubts about the rest are none about the key.
+            (br#"{"a":1,"a":2,"idempotency_key":"abc"}"#, Some("abc")),
+            (br#"{"amount":1}"#, None),
+            (br#"{"meta":{"idempotency_key":"abc"}}"#, None),
+            (b"idempotency_key=abc", None),
+            (b"", None),
+            (b"{\"idempotency_key\":\"a\"}\n{\"idempotency_key\":\"b\"}", None),
+        ];
+        for (body, expected) in table {
+            assert_eq!(in_body(body), Ok(expected.map(str::to_owned)), "{}", body.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_bad_key_in_a_body_says_what_is_wrong() {
+        use InvalidKey::*;
+        let table = [
+            (r#"{"idempotency_key":""}"#, Empty),
+            (r#"{"idempotency_key":"a b"}"#, BadByte { at: 1 }),
+            (r#"{"idempotency_key":"é"}"#, BadByte { at: 0 }),
+            (r#"{"idempotency_key":1}"#, NotText),
+            (r#"{"idempotency_key":null}"#, NotText),
+            (r#"{"idempotency_key":["a"]}"#, NotText),
+            (r#"{"idempotency_key":{"a":"b"}}"#, NotText),
+            (r#"{"idempotency_key":"a","idempotency_key":"a"}"#, Twice),
+        ];
+        for (body, expected) in table {
+            assert_eq!(in_body(body.as_bytes()), Err(expected), "{body}");
+        }
+        let long = format!(r#"{{"idempotency_key":"{}"}}"#, "k".repeat(256));
+        assert_eq!(in_body(long.as_bytes()), Err(TooLong { len: 256 }));
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub mod headers;
 mod journal;
 mod json_pointer;
 mod key;
+mod key_rules;
 mod lease;
 mod problem;
 mod record;
@@ -43,6 +44,7 @@ pub use fingerprint::{
 pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};
 pub use key::{InvalidKey, Key};
+pub use key_rules::{KeyFormat, KeyRules};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
 pub use record::{Due, Label, Record, Recover, Release, Resolution, Resolved, State};

@@ -30,6 +30,19 @@ impl Tenant {
         Self { name: Some(name.into()), ..Self::credential(source, name.as_bytes()) }
     }
 
+    /// The tenant that all callers are, where they are not told apart.
+    pub fn everyone() -> Self {
+        Self::named("none", "everyone")
+    }
+
+    /// Whether callers who do not know of each other have it in common.
+    pub fn is_shared(&self) -> bool {
+        let source = &self.found[..self.source_len];
+        [Self::anonymous(), Self::everyone()]
+            .iter()
+            .any(|shared| shared.found[..shared.source_len] == *source)
+    }
+
     /// The name people see, where there is one.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()

@@ -162,6 +162,7 @@ fn read_key(vector: &KeyVector) -> KeyVector {
         }
         Err(InvalidKey::BadString) => KeyVector { error: error("bad-string"), ..none },
         Err(InvalidKey::NotQuoted) => KeyVector { error: error("not-quoted"), ..none },
+        Err(other) => panic!("no header value is wrong in that way: {other}"),
     }
 }
 

@@ -14,7 +14,8 @@ use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
-use crate::routes::{Protection, Routes};
+use crate::routes::{Pages, Protection, Routes};
+use crate::status::StatusPage;
 use crate::workers::Workers;
 use crate::{background, reaper, server, telemetry};
 
@@ -51,9 +52,12 @@ impl Gateway {
         let contract = Arc::new(ContractPage::new(&config));
         let token = Token::open(&config)?;
         let on_loopback = config.admin.listen.ip().is_loopback();
-        let public = config.contract_page.then(|| contract.clone());
+        let pages = Pages {
+            contract: config.contract_page.then(|| contract.clone()),
+            status: Arc::new(StatusPage::new(store.clone())),
+        };
         let protection = Protection::new(&config, &idempotency);
-        let routes = || Routes::new(&config, &protection, public.clone(), None);
+        let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
         let live = Live::new(config, origin, idempotency.clone(), contract, workers.routes());
         let live = Arc::new(live);

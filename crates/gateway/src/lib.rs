@@ -17,6 +17,7 @@ mod reaper;
 mod routes;
 mod server;
 mod shutdown;
+mod status;
 mod target;
 mod telemetry;
 mod tenant;

@@ -11,7 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
-use crate::routes::{LiveRoutes, Protection, Routes};
+use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
 
 /// Where a configuration was read, and is read again.
@@ -84,8 +84,11 @@ impl Live {
         let contract = Arc::new(ContractPage::new(&config));
         let protection = Protection::new(&config, &self.idempotency);
         for routes in &self.routes {
-            let public = config.contract_page.then(|| contract.clone());
-            routes.change(|before| Routes::new(&config, &protection, public, Some(before)));
+            routes.change(|before| {
+                let public = config.contract_page.then(|| contract.clone());
+                let pages = Pages { contract: public, status: before.status_page() };
+                Routes::new(&config, &protection, pages, Some(before))
+            });
         }
         *self.contract.write() = contract;
         let routes = config.routes.len();

@@ -12,6 +12,7 @@ use tower_layer::Layer;
 use crate::config::{self, Config, Host, RouteSettings};
 use crate::contract::ContractPage;
 use crate::jwt::Verifier;
+use crate::status::{LookUp, StatusPage};
 use crate::tenant;
 use crate::upstream::{Upstream, Upstreams};
 
@@ -24,8 +25,18 @@ pub(crate) struct Routes {
     at_host: Vec<(Host, Paths)>,
     anywhere: Paths,
     otherwise: Protected,
-    contract: Option<Arc<ContractPage>>,
+    pages: Pages,
+    tells_status: bool,
     upstreams: Upstreams,
+}
+
+/// What clients find at the gateway itself.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    /// None where its path is the upstream's.
+    pub(crate) contract: Option<Arc<ContractPage>>,
+    /// Asked only where the configuration has it switched on.
+    pub(crate) status: Arc<StatusPage>,
 }
 
 #[derive(Default)]
@@ -99,12 +110,11 @@ impl Guard {
 }
 
 impl Routes {
-    /// With `contract`, the page of that name is ours; without it, the upstream's. Connections of the
-    /// routes `before` are used on.
+    /// Connections of the routes `before` are used on.
     pub(crate) fn new(
         config: &Config,
         protection: &Protection,
-        contract: Option<Arc<ContractPage>>,
+        pages: Pages,
         before: Option<&Self>,
     ) -> Self {
         let known = before.map(|routes| routes.upstreams.clone()).unwrap_or_default();
@@ -115,7 +125,14 @@ impl Routes {
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
         let (at_host, anywhere) = Default::default();
-        let mut routes = Self { at_host, anywhere, otherwise, contract, upstreams: known.clone() };
+        let mut routes = Self {
+            at_host,
+            anywhere,
+            otherwise,
+            pages,
+            tells_status: config.status,
+            upstreams: known.clone(),
+        };
         let has_several = config.routes.iter().any(|route| route.upstream.is_some());
         for (route, guard) in config.routes.iter().zip(&protection.routes) {
             let upstream = upstream(&route.upstream);
@@ -146,7 +163,17 @@ impl Routes {
 
     /// The contract page, if that is what this path asks for.
     pub(crate) fn contract_at(&self, path: &str) -> Option<Arc<ContractPage>> {
-        self.contract.as_ref().filter(|_| path == ContractPage::PATH).cloned()
+        self.pages.contract.as_ref().filter(|_| path == ContractPage::PATH).cloned()
+    }
+
+    /// The question about a key, if that is what this request is.
+    pub(crate) fn look_up_at<B>(&self, request: &Request<B>) -> Option<LookUp> {
+        let is_one = self.tells_status && StatusPage::is_at(request.uri().path());
+        is_one.then(|| self.pages.status.clone().look_up(request, |named| self.find(named)))
+    }
+
+    pub(crate) fn status_page(&self) -> Arc<StatusPage> {
+        self.pages.status.clone()
     }
 
     /// What `find` gives for the closest host, or else for any.
@@ -208,7 +235,9 @@ fn policy(
         .mode(settings.mode)
         .key(settings.key)
         .key_headers(settings.key_headers.clone())
+        .key_pointer(settings.key_pointer.clone())
         .strict_keys(settings.strict)
+        .key_rules(settings.key_rules)
         .methods(settings.methods.clone())
         .tenant(tenant::from_source(settings.tenant.clone(), trusted, verifier))
         .scope(settings.scope)

@@ -34,7 +34,7 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long to pause when no connection can be accepted, for instance for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
+pub(crate) type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
 
 /// Accepts connections for the workers until `stop`; from then on new ones are refused.
 pub(crate) async fn accept(listener: TcpListener, workers: &Workers, stop: &CancellationToken) {
@@ -64,13 +64,17 @@ impl Door {
     {
         request.extensions_mut().insert(Peer(self.peer));
         target::host_to_headers(&mut request);
-        let (page, route) = {
+        let (page, look_up, route) = {
             let routes = self.routes.look();
-            (routes.contract_at(request.uri().path()), routes.find(&request))
+            let page = routes.contract_at(request.uri().path());
+            (page, routes.look_up_at(&request), routes.find(&request))
         };
         async move {
             if let Some(page) = page {
                 return page.answer(request.method(), request.headers()).map(Either::Right);
+            }
+            if let Some(look_up) = look_up {
+                return look_up.answer(&request.into_parts().0).await;
             }
             let response = route.oneshot(request).await;
             response.unwrap_or_else(|never| match never {}).map(Either::Left)

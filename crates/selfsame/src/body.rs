@@ -81,6 +81,11 @@ pin_project! {
         Whole {
             whole: Whole,
         },
+        // Looked into, and then as it comes.
+        Begun {
+            begun: std::vec::IntoIter<Bytes>,
+            rest: Pin<Box<B>>,
+        },
     }
 }
 
@@ -96,6 +101,11 @@ impl<B> RequestBody<B> {
     pub(crate) fn whole(data: Bytes, trailers: HeaderMap) -> Self {
         Self { source: RequestSource::Whole { whole: Whole::new(data, trailers) } }
     }
+
+    /// What was read of a body, and what is still to come.
+    pub(crate) fn begun(begun: Vec<Bytes>, rest: Pin<Box<B>>) -> Self {
+        Self { source: RequestSource::Begun { begun: begun.into_iter(), rest } }
+    }
 }
 
 impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
@@ -110,6 +120,10 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
             RequestProjection::Streamed { body } => body.poll_frame(cx),
             RequestProjection::Tapped { body } => body.poll_frame(cx),
             RequestProjection::Whole { whole } => Poll::Ready(whole.next_frame().map(Ok)),
+            RequestProjection::Begun { begun, rest } => match begun.next() {
+                Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+                None => rest.as_mut().poll_frame(cx),
+            },
         }
     }
 
@@ -118,6 +132,7 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
             RequestSource::Streamed { body } => body.is_end_stream(),
             RequestSource::Tapped { body } => body.is_end_stream(),
             RequestSource::Whole { whole } => whole.is_end(),
+            RequestSource::Begun { begun, rest } => begun.len() == 0 && rest.is_end_stream(),
         }
     }
 
@@ -126,6 +141,15 @@ impl<B: Body<Data = Bytes>> Body for RequestBody<B> {
             RequestSource::Streamed { body } => body.size_hint(),
             RequestSource::Tapped { body } => body.size_hint(),
             RequestSource::Whole { whole } => whole.size_hint(),
+            RequestSource::Begun { begun, rest } => {
+                let len: u64 = begun.as_slice().iter().map(|data| data.len() as u64).sum();
+                let (to_come, mut hint) = (rest.size_hint(), SizeHint::new());
+                hint.set_lower(to_come.lower() + len);
+                if let Some(upper) = to_come.upper() {
+                    hint.set_upper(upper + len);
+                }
+                hint
+            }
         }
     }
 }

@@ -53,21 +53,35 @@ where
 }
 
 /// Reads `body` to its end, or until it has more than `bytes_max`.
-pub(crate) async fn read<B>(mut body: Pin<&mut B>, bytes_max: usize) -> Read
+pub(crate) fn read<B>(body: Pin<&mut B>, bytes_max: usize) -> impl Future<Output = Read>
+where
+    B: Body<Data = Bytes>,
+{
+    let mut len = 0;
+    read_while(body, move |data| {
+        len += data.len();
+        len <= bytes_max
+    })
+}
+
+/// Reads `body` to its end, or until a part of it does not make `goes_on`.
+pub(crate) async fn read_while<B>(
+    mut body: Pin<&mut B>,
+    mut goes_on: impl FnMut(&Bytes) -> bool,
+) -> Read
 where
     B: Body<Data = Bytes>,
 {
     // Most come in one piece.
     let mut begun: Vec<Bytes> = Vec::with_capacity(1);
     let mut trailers = HeaderMap::new();
-    let mut len = 0;
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return Read::Broken };
         match frame.into_data().map_err(Frame::into_trailers) {
             Ok(data) => {
-                len += data.len();
+                let goes_on = goes_on(&data);
                 begun.push(data);
-                if len > bytes_max {
+                if !goes_on {
                     return Read::Over { begun };
                 }
             }

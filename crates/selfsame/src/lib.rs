@@ -36,6 +36,7 @@ mod expires;
 mod grpc;
 mod landing;
 mod layer;
+mod look_up;
 mod observe;
 mod once;
 mod outcome;
@@ -67,8 +68,8 @@ pub use policy::{
 };
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
-    Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, Problem,
-    ProblemDetails, Recover, Secret, StoreError, Tenant,
+    Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, KeyFormat,
+    KeyRules, Problem, ProblemDetails, Recover, Secret, StoreError, Tenant,
 };
 pub use service::IdempotencyService;
 pub use spool::Spool;

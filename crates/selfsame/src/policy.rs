@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderName, Method};
 use selfsame_core::headers::{IDEMPOTENCY_KEY, differs_between_retries};
-use selfsame_core::{FingerprintForm, JsonPointer, Problem, Recover, Tenant};
+use selfsame_core::{FingerprintForm, JsonPointer, KeyRules, Problem, Recover, Tenant};
 
 use crate::dialect::{Dialect, Profile};
 use crate::tenant::{self, MissingTenant};
@@ -97,7 +97,9 @@ pub struct Policy {
     pub(crate) mode: Mode,
     pub(crate) key: KeyMode,
     pub(crate) key_headers: Vec<HeaderName>,
+    pub(crate) key_pointer: Option<JsonPointer>,
     pub(crate) strict_keys: bool,
+    pub(crate) key_rules: KeyRules,
     pub(crate) methods: Vec<Method>,
     pub(crate) tenant: Arc<TenantSource>,
     pub(crate) scope: ScopeKind,
@@ -135,7 +137,9 @@ impl Default for Policy {
             mode: Mode::Enforce,
             key: KeyMode::Optional,
             key_headers: vec![IDEMPOTENCY_KEY],
+            key_pointer: None,
             strict_keys: false,
+            key_rules: KeyRules::default(),
             methods: vec![Method::POST, Method::PATCH],
             tenant: Arc::new(tenant::authorization),
             scope: ScopeKind::Tenant,
@@ -188,8 +192,14 @@ settings! {
     key: KeyMode;
     /// The headers a key may come in; more than one of them in a request is an error.
     key_headers: Vec<HeaderName>;
-    /// Whether only quoted keys (RFC 9651) are taken.
+    /// Where a JSON body may have the key instead, such as `/idempotency_key`. A key there beside one
+    /// in a header is an error. The body is then read before anything else, as long as it can be
+    /// JSON: one that is larger than `request_bytes_max` is refused, because its key cannot be known.
+    key_pointer: Option<JsonPointer>;
+    /// Whether only quoted keys (RFC 9651) are taken from headers.
     strict_keys: bool;
+    /// What is asked of keys beyond being keys: nothing, unless set.
+    key_rules: KeyRules;
     /// The methods that are protected: `POST` and `PATCH` unless set.
     methods: Vec<Method>;
     /// Where a key counts: for the tenant unless set.

@@ -11,21 +11,31 @@ use crate::tenant::MissingTenant;
 /// Why a request is not run, or its answer not given.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    MissingKey { header: String },
+    /// With where it may stand, as in "the header X".
+    MissingKey {
+        place: String,
+    },
     InvalidKey(InvalidKey),
     TwoKeys,
     MissingTenant(MissingTenant),
-    BodyTooLarge { bytes_max: usize },
+    BodyTooLarge {
+        bytes_max: usize,
+    },
     BodyIncomplete,
     StreamingCall,
     Reused,
     Busy,
     Held,
     Expired,
-    NotKept { status: StatusCode, location: Option<String> },
+    NotKept {
+        status: StatusCode,
+        location: Option<String>,
+    },
     StoreDown,
     Damaged,
-    AnswerLost { held: bool },
+    AnswerLost {
+        held: bool,
+    },
     TimedOut,
 }
 
@@ -52,10 +62,10 @@ pub(crate) fn served(refusal: &Refusal) -> Served {
 
 fn explain(refusal: &Refusal) -> (Problem, Served, String) {
     match refusal {
-        Refusal::MissingKey { header } => (
+        Refusal::MissingKey { place } => (
             Problem::MissingKey,
             Served::MissingKey,
-            format!("send the header {header} with a value that is new for each operation and the same for each retry of it"),
+            format!("send {place} with a value that is new for each operation and the same for each retry of it"),
         ),
         Refusal::InvalidKey(invalid) => (Problem::InvalidKey, Served::InvalidKey, invalid.to_string()),
         Refusal::TwoKeys => (
@@ -69,7 +79,7 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
         Refusal::BodyTooLarge { bytes_max } => (
             Problem::BodyTooLarge,
             Served::BadBody,
-            format!("a request with a key may have a body of {bytes_max} bytes; nothing was sent"),
+            format!("a request with a key, or with a body that may hold one, may have a body of {bytes_max} bytes; nothing was sent"),
         ),
         Refusal::BodyIncomplete => (
             Problem::BodyIncomplete,

@@ -20,7 +20,9 @@ use crate::observe;
 use crate::policy::Mode;
 use crate::reject::{self, Refusal};
 use crate::run::Run;
-use crate::steps::{self, Asked, Identity, Keyed, Parsed, Recorder, Settled, Turn, Whole};
+use crate::steps::{
+    self, Apart, Asked, Identity, Keyed, Parsed, Recorder, Settled, Sought, Turn, Whole,
+};
 use crate::timing::Clocked;
 
 /// A service behind [`IdempotencyLayer`](crate::IdempotencyLayer). Its errors are the inner
@@ -56,6 +58,9 @@ impl<S> IdempotencyService<S> {
         let dialect = policy.dialect.to_sender_of(request.headers());
         let Keyed { key, request } = match steps::parse(request, policy) {
             Parsed::Keyed(keyed) => keyed,
+            Parsed::Sought(request) => {
+                return clocked.around(seek(inner, request, route, dialect));
+            }
             Parsed::Unkeyed(request) => {
                 return clocked.around(steps::pass(inner, request.map(RequestBody::streamed)));
             }
@@ -72,18 +77,64 @@ impl<S> IdempotencyService<S> {
         let asking = Asking { inner, parts, identity };
         clocked.around(async move {
             let whole = whole.await;
-            let work = match asking.begin(whole, &route, &dialect) {
-                Begun::Answered(response) => return Ok(response),
-                Begun::Work(work) => work,
-            };
-            // The client may hang up from here on: what is claimed is run and recorded all the same.
-            let reply = match route.engine.see_through(work).await {
-                Seen::Done(reply) => return reply.unwrapped(),
-                Seen::Going(reply) => reply,
-            };
-            await_reply(route.policy.response_timeout, &dialect, reply).await
+            let whole =
+                whole.and_then(|whole| whole.with_no_other_key(&asking.parts, &route.policy));
+            see_through(asking.begin(whole, &route, &dialect), &route, &dialect).await
         })
     }
+}
+
+/// The same for a request whose key may be in its body, which is read first.
+async fn seek<S, B, R>(
+    inner: S,
+    request: Apart<B>,
+    route: Arc<Route>,
+    dialect: Dialect,
+) -> Result<Response<ResponseBody<R>>, S::Error>
+where
+    S: Service<Request<RequestBody<B>>, Response = Response<R>> + Send + 'static,
+    S::Future: Send,
+    S::Error: Send,
+    B: Body<Data = Bytes> + Send + 'static,
+    R: Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (engine, policy) = (&route.engine, &route.policy);
+    let (key, parts, whole) = match steps::seek(request, policy).await {
+        Sought::Found { key, parts, whole } => (key, parts, whole),
+        Sought::Unkeyed(request) => return steps::pass(inner, request.whole()).await,
+        Sought::Refused(refusal) => return Ok(reject::answer(&refusal, &dialect)),
+    };
+    let identity = match steps::scope(key, &parts, policy, &engine.secret) {
+        Ok(identity) => identity,
+        Err(refusal) => return Ok(reject::answer(&refusal, &dialect)),
+    };
+    engine.suspicions.look(&identity.label.key, identity.label.tenant);
+    let asking = Asking { inner, parts, identity };
+    see_through(asking.begin(Ok(whole), &route, &dialect), &route, &dialect).await
+}
+
+/// The answer to what was begun.
+async fn see_through<R, E, W>(
+    begun: Begun<R, W>,
+    route: &Route,
+    dialect: &Dialect,
+) -> Result<Response<ResponseBody<R>>, E>
+where
+    W: Future<Output = Reply<R, E>> + Send + 'static,
+    R: Send + 'static,
+    E: Send + 'static,
+{
+    let work = match begun {
+        Begun::Answered(response) => return Ok(response),
+        Begun::Work(work) => work,
+    };
+    // The client may hang up from here on: what is claimed is run and recorded all the same.
+    let reply = match route.engine.see_through(work).await {
+        Seen::Done(reply) => return reply.unwrapped(),
+        Seen::Going(reply) => reply,
+    };
+    await_reply(route.policy.response_timeout, dialect, reply).await
 }
 
 /// A request whose body is still to come. What follows is begun in functions that wait for nothing:

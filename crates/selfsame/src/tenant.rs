@@ -101,7 +101,7 @@ pub fn header(parts: &Parts, name: &http::HeaderName) -> Result<Tenant, MissingT
 
 /// One tenant for all callers: only where every caller may see every answer.
 pub fn none(_: &Parts) -> Result<Tenant, MissingTenant> {
-    Ok(Tenant::named("none", "everyone"))
+    Ok(Tenant::everyone())
 }
 
 #[cfg(test)]

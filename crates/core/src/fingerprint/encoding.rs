@@ -25,7 +25,7 @@ enum Coding {
 
 /// The body behind its `encoding`, of at most `bytes_max` where it was packed; or nothing where it
 /// must be left as it is.
-pub(super) fn decoded<'a>(
+pub(crate) fn decoded<'a>(
     encoding: Option<&[u8]>,
     body: &'a [u8],
     bytes_max: usize,

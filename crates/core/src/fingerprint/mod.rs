@@ -15,6 +15,7 @@ use crate::{JsonPointer, Secret};
 use content_type::ContentType;
 use multipart::Part;
 
+pub(crate) use encoding::decoded;
 pub(crate) use json::write_character;
 
 /// What a fingerprint is made of. Credentials, dates and trace headers are never part of it.

@@ -22,7 +22,7 @@ use crate::contract::ContractPage;
 use crate::live::{self, Live};
 
 pub(crate) use auth::{Token, token_path};
-pub(crate) use view::RecordView;
+pub(crate) use view::{RecordView, date};
 
 /// What the admin listener can see and do.
 pub(crate) struct Admin {

@@ -107,7 +107,8 @@ fn advice(record: &Record, now: Timestamp) -> &'static str {
     }
 }
 
-fn date(moment: Timestamp) -> String {
+/// A moment as people and programs read it.
+pub(crate) fn date(moment: Timestamp) -> String {
     let since = Duration::from_millis(moment.as_millis());
     humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }

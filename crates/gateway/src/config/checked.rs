@@ -55,6 +55,8 @@ pub(super) fn check(
     let public_url = root.get("public_url", &PUBLIC_URL);
     let mut contract_page = true;
     root.set("contract_page", &SWITCH, &mut contract_page);
+    let mut status = false;
+    root.set("status", &SWITCH, &mut status);
     let mut trusted_proxies = Vec::new();
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
@@ -78,6 +80,7 @@ pub(super) fn check(
             log_keys,
             public_url,
             contract_page,
+            status,
             store,
             spool,
             database,

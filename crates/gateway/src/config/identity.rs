@@ -117,7 +117,13 @@ fn identity_of(settings: &RouteSettings) -> String {
     // Their order makes no difference: two of them in one request are an error.
     let headers: BTreeSet<&str> = settings.key_headers.iter().map(|name| name.as_str()).collect();
     let headers = headers.into_iter().collect::<Vec<_>>().join(",");
-    format!("scope={scope} tenant={tenant} key={headers} strict={}", settings.strict)
+    let mut text =
+        format!("scope={scope} tenant={tenant} key={headers} strict={}", settings.strict);
+    if let Some(pointer) = &settings.key_pointer {
+        let pointer = pointer.as_str().escape_default().to_string().replace(' ', "\\u{20}");
+        text.push_str(&format!(" pointer={pointer}"));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -147,6 +153,19 @@ mod tests {
             identity(text),
             "default scope=endpoint tenant=cookie:Sid key=x-a,x-b strict=true"
         );
+    }
+
+    #[test]
+    fn a_pointer_to_the_key_is_part_of_the_identity() {
+        let defaults = "[idempotency]\nkey_pointer = '/a b\\é'\nformat = 'uuid'\nmin_length = 9\n\
+            reject_older_than = '1d'\n";
+        let expected = format!("{DEFAULT} pointer=/a\\u{{20}}b\\\\\\u{{e9}}");
+        assert_eq!(identity(defaults), expected);
+        let route = "[[route]]\nmatch = 'POST /a'\nkey_pointer = 'off'";
+        assert!(identity(&format!("{defaults}{route}")).ends_with(
+            "\nPOST /a scope=tenant \
+            tenant=authorization key=idempotency-key strict=false"
+        ));
     }
 
     #[test]

@@ -66,6 +66,8 @@ pub struct Config {
     pub public_url: Option<PublicUrl>,
     /// Whether clients find the contract page under its path, or whatever the upstream has there.
     pub contract_page: bool,
+    /// Whether clients may ask what became of a key of theirs.
+    pub status: bool,
     /// Where records are kept.
     pub store: StoreUrl,
     /// What else is to be known of it, where it is a database.
@@ -149,6 +151,7 @@ impl Config {
             public_url: _,
             contract_page: _,
             jwt: _,
+            status: _,
             defaults: _,
             routes: _,
         } = self;

@@ -11,7 +11,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     table: "",
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
-        &["secret_file", "log_keys", "public_url", "contract_page"],
+        &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["store", "admin", "jwt", "idempotency", "route"],
     ],
 };
@@ -35,7 +35,11 @@ const PER_ROUTE: &[&str] = &[
     "profile",
     "key",
     "key_headers",
+    "key_pointer",
     "strict",
+    "format",
+    "min_length",
+    "reject_older_than",
     "methods",
     "tenant",
     "scope",
@@ -66,15 +70,7 @@ const PER_ROUTE: &[&str] = &[
 ];
 
 /// Names of the contract that are still to come.
-const LATER: &[&str] = &[
-    "format",
-    "min_length",
-    "probe",
-    "complete_abandoned",
-    "completer_attempts",
-    "cache_url",
-    "tls",
-];
+const LATER: &[&str] = &["probe", "complete_abandoned", "completer_attempts", "cache_url", "tls"];
 
 impl Vocabulary {
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static str> {

@@ -5,22 +5,25 @@ use std::time::Duration;
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus, ScopeKind,
-    ServerErrors,
+    JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin, Profile,
+    ReplayStatus, ScopeKind, ServerErrors,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
-use super::values::{DURATION, LEASE, REMEMBER, SIZE, SWITCH, written};
+use super::values::{DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written};
 use super::words::{
-    COUNTED_HEADER, FINGERPRINT, HEADER, KEY, METHOD, MODE, ON_CONFLICT, ON_STORE_ERROR, ORIGIN,
-    POINTER, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS,
-    TENANT,
+    COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
+    ON_STORE_ERROR, ORIGIN, POINTER, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS,
+    SCOPE, SERVER_ERRORS, TENANT,
 };
 
 /// The least retention unless `allow_short_retention` is set.
 const RETENTION_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// How many characters a UUID has.
+const UUID_LEN: usize = 36;
 
 /// How one route's requests are treated. Starts as the contract's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +36,12 @@ pub struct RouteSettings {
     pub key: KeyMode,
     /// `key_headers`: the headers a key may come in; at least one.
     pub key_headers: Vec<HeaderName>,
-    /// `strict`: whether only quoted keys are taken.
+    /// `key_pointer`: where a JSON body may have the key instead; none where it is off.
+    pub key_pointer: Option<JsonPointer>,
+    /// `strict`: whether only quoted keys are taken from headers.
     pub strict: bool,
+    /// `format`, `min_length` and `reject_older_than`: what is asked of keys.
+    pub key_rules: KeyRules,
     /// `methods`, or those that a route's `match` names: the ones that are protected.
     pub methods: Vec<Method>,
     /// `tenant`: whose key it is.
@@ -114,7 +121,9 @@ impl Default for RouteSettings {
             profile: Profile::Ietf,
             key: KeyMode::Optional,
             key_headers: vec![IDEMPOTENCY_KEY],
+            key_pointer: None,
             strict: false,
+            key_rules: KeyRules::default(),
             methods: vec![Method::POST, Method::PATCH],
             tenant: TenantSource::Authorization,
             scope: ScopeKind::Tenant,
@@ -164,7 +173,11 @@ impl Draft {
         section.set("profile", &PROFILE, &mut to.profile);
         section.set("key", &KEY, &mut to.key);
         section.set_filled_list("key_headers", &HEADER, &mut to.key_headers);
+        section.set("key_pointer", &KEY_POINTER, &mut to.key_pointer);
         section.set("strict", &SWITCH, &mut to.strict);
+        section.set("format", &FORMAT, &mut to.key_rules.format);
+        section.set("min_length", &KEY_LENGTH, &mut to.key_rules.len_min);
+        section.set("reject_older_than", &DURATION_OR_OFF, &mut to.key_rules.age_max);
         section.set_filled_list("methods", &METHOD, &mut to.methods);
         section.set("tenant", &TENANT, &mut to.tenant);
         section.set("scope", &SCOPE, &mut to.scope);
@@ -178,7 +191,7 @@ impl Draft {
         section.set("on_conflict", &ON_CONFLICT, &mut to.on_conflict);
         section.set("wait_max", &DURATION, &mut to.wait_max);
         section.set("retention", &DURATION, &mut to.retention);
-        section.set("remember", &REMEMBER, &mut to.remember);
+        section.set("remember", &DURATION_OR_OFF, &mut to.remember);
         section.set("allow_short_retention", &SWITCH, &mut draft.allow_short_retention);
         section.set("lease", &LEASE, &mut to.lease);
         section.set("response_timeout", &DURATION, &mut to.response_timeout);
@@ -207,6 +220,13 @@ impl Draft {
                 written(retention)
             );
             section.clash(&["retention", "allow_short_retention"], text);
+        }
+        let KeyRules { format, len_min, .. } = self.settings.key_rules;
+        if format != KeyFormat::Any && len_min > UUID_LEN {
+            let text = format!(
+                "a UUID has {UUID_LEN} characters, so with min_length = {len_min} none is taken"
+            );
+            section.clash(&["format", "min_length"], text);
         }
         let is_raw = self.settings.fingerprint == FingerprintForm::Raw;
         if is_raw && !self.settings.ignore.is_empty() {

@@ -86,11 +86,20 @@ pub(super) const LEASE: Kind<Duration> = Kind {
 };
 
 /// Zero where it is off.
-pub(super) const REMEMBER: Kind<Duration> = Kind {
+pub(super) const DURATION_OR_OFF: Kind<Duration> = Kind {
     expected: r#"a duration like "12h" or "30d", or "off""#,
     read: |value| match text(value)? {
         "off" => Ok(Duration::ZERO),
         _ => duration(value),
+    },
+};
+
+/// How many characters a key may be asked to have.
+pub(super) const KEY_LENGTH: Kind<usize> = Kind {
+    expected: "a whole number from 1 to 255, without quotes",
+    read: |value| match integer(value)? {
+        length @ 1..=255 => Ok(usize::try_from(length).expect("a byte")),
+        _ => Err(Wrong::Form),
     },
 };
 
@@ -127,9 +136,7 @@ fn duration(value: &DeValue<'_>) -> Result<Duration, Wrong> {
 
 fn size(value: &DeValue<'_>) -> Result<usize, Wrong> {
     let bytes = match value {
-        DeValue::Integer(number) => {
-            u64::from_str_radix(number.as_str(), number.radix()).map_err(|_| Wrong::Form)?
-        }
+        DeValue::Integer(_) => integer(value)?,
         other => quantity(text(other)?, &SIZE_UNITS)?,
     };
     match bytes {
@@ -137,6 +144,11 @@ fn size(value: &DeValue<'_>) -> Result<usize, Wrong> {
         bytes if bytes > SIZE_MAX => Err(because("must be at most 1GiB")),
         bytes => Ok(usize::try_from(bytes).expect("a gibibyte fits into memory")),
     }
+}
+
+fn integer(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    let number = value.as_integer().ok_or(Wrong::Form)?;
+    u64::from_str_radix(number.as_str(), number.radix()).map_err(|_| Wrong::Form)
 }
 
 /// A number directly followed by one of `units`. What overflows is only too large, not wrong.
@@ -214,12 +226,26 @@ mod tests {
     }
 
     #[test]
-    fn remembering_is_a_duration_or_off() {
-        assert_eq!(take(&REMEMBER, "'off'"), Ok(Duration::ZERO));
-        assert_eq!(take(&REMEMBER, "'1d'"), Ok(Duration::from_secs(86_400)));
-        assert_eq!(take(&REMEMBER, "'0s'"), Err("must be longer than zero".to_owned()));
-        let expected = format!("expected {}, found false", REMEMBER.expected);
-        assert_eq!(take(&REMEMBER, "false"), Err(expected));
+    fn what_can_be_off_is_a_duration_or_off() {
+        assert_eq!(take(&DURATION_OR_OFF, "'off'"), Ok(Duration::ZERO));
+        assert_eq!(take(&DURATION_OR_OFF, "'1d'"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(take(&DURATION_OR_OFF, "'0s'"), Err("must be longer than zero".to_owned()));
+        let expected = format!("expected {}, found false", DURATION_OR_OFF.expected);
+        assert_eq!(take(&DURATION_OR_OFF, "false"), Err(expected));
+    }
+
+    #[test]
+    fn a_keys_length_is_a_number_that_a_key_can_have() {
+        assert_eq!((take(&KEY_LENGTH, "1"), take(&KEY_LENGTH, "255")), (Ok(1), Ok(255)));
+        for (toml, found) in [
+            ("0", "the integer 0"),
+            ("256", "the integer 256"),
+            ("-1", "the integer -1"),
+            ("'8'", "\"8\""),
+        ] {
+            let expected = format!("expected {}, found {found}", KEY_LENGTH.expected);
+            assert_eq!(take(&KEY_LENGTH, toml), Err(expected));
+        }
     }
 
     #[test]

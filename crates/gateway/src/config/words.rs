@@ -3,8 +3,8 @@
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus, ScopeKind,
-    ServerErrors,
+    JsonPointer, KeyFormat, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus,
+    ScopeKind, ServerErrors,
 };
 use selfsame_core::headers::{self, differs_between_retries, is_hop_by_hop};
 use selfsame_core::{FingerprintForm, Recover};
@@ -113,6 +113,24 @@ pub(super) const POINTER: Kind<JsonPointer> = Kind {
     expected: r#"a JSON pointer like "/sent_at" or "/meta/trace""#,
     read: |value| {
         JsonPointer::parse(text(value)?).map_err(|invalid| Wrong::Because(invalid.to_string()))
+    },
+};
+
+/// None where it is off.
+pub(super) const KEY_POINTER: Kind<Option<JsonPointer>> = Kind {
+    expected: r#"a JSON pointer like "/idempotency_key", or "off""#,
+    read: |value| match text(value)? {
+        "off" => Ok(None),
+        _ => (POINTER.read)(value).map(Some),
+    },
+};
+
+pub(super) const FORMAT: Kind<KeyFormat> = Kind {
+    expected: r#""any", "uuid" or "uuidv7""#,
+    read: |value| {
+        let choices =
+            [("any", KeyFormat::Any), ("uuid", KeyFormat::Uuid), ("uuidv7", KeyFormat::UuidV7)];
+        choice(value, &choices)
     },
 };
 

@@ -1,7 +1,7 @@
 //! What the page says, chapter by chapter.
 
 use http::Method;
-use selfsame::KeyMode;
+use selfsame::{KeyFormat, KeyMode};
 
 use super::document::{
     Block, Document, Line, Section, Table, code, codes, line, lines, plain, text,
@@ -13,6 +13,16 @@ use crate::config::{Route, RouteSettings};
 
 /// The contract in words.
 pub(super) fn document(contract: &Contract) -> Document {
+    let mut sections = vec![
+        in_short(contract),
+        requests(contract),
+        the_key(contract),
+        making_a_key(contract),
+        answers(contract),
+        retrying(),
+    ];
+    sections.extend(contract.status.as_deref().map(looking_up));
+    sections.extend([limits(contract), no_key(contract), problems(contract), forms(contract)]);
     Document {
         title: "Safe retries",
         lead: plain(
@@ -20,18 +30,7 @@ pub(super) fn document(contract: &Contract) -> Document {
              answer, and the work behind it is done once: through time-outs, lost answers and \
              restarts.",
         ),
-        sections: vec![
-            in_short(contract),
-            requests(contract),
-            the_key(contract),
-            making_a_key(),
-            answers(contract),
-            retrying(),
-            limits(contract),
-            no_key(contract),
-            problems(contract),
-            forms(contract),
-        ],
+        sections,
     }
 }
 
@@ -45,7 +44,13 @@ fn in_short(contract: &Contract) -> Section {
                 "Make a random key for the operation before you first try it, and store it with \
                  the request.",
             ),
-            line("Send the request with the key in the header {}.", [header]),
+            match &settings.key_pointer {
+                None => line("Send the request with the key in the header {}.", [header]),
+                Some(pointer) => line(
+                    "Send the request with the key in the header {}, or at {} in its JSON body.",
+                    [header, code(words::pointer(pointer))],
+                ),
+            },
             plain("If no answer comes, or one that may be retried, send exactly the same again."),
         ]),
         Block::Shell(example::shell(contract)),
@@ -101,8 +106,8 @@ fn the_key(contract: &Contract) -> Section {
     Section { id: "key", title: "The key", blocks }
 }
 
-fn making_a_key() -> Section {
-    let blocks = vec![Block::List(lines([
+fn making_a_key(contract: &Contract) -> Section {
+    let mut lines = lines([
         "One key for each operation, not for each attempt: this charge, this order, this message. \
          A random UUID (version 4) is a good one.",
         "Make it before the first attempt and store it with the body, so that even after a restart \
@@ -110,7 +115,14 @@ fn making_a_key() -> Section {
         "Never put personal data into it, such as a name, an e-mail address or a card number: \
          keys are kept, and they are no secret.",
         "No counters and no clocks: two machines would make the same key for two operations.",
-    ]))];
+    ]);
+    if contract.defaults.key_rules.format == KeyFormat::UuidV7 {
+        lines[0] = plain(
+            "One key for each operation, not for each attempt: this charge, this order, this \
+             message. It is a UUID of version 7, made when the operation is first tried.",
+        );
+    }
+    let blocks = vec![Block::List(lines)];
     Section { id: "making-a-key", title: "Make a key", blocks }
 }
 
@@ -151,6 +163,31 @@ fn retrying() -> Section {
         "Do not send the key to another origin when you follow a redirect.",
     ]))];
     Section { id: "retrying", title: "How to retry", blocks }
+}
+
+fn looking_up(address: &str) -> Section {
+    let states = [
+        ("unknown", "It was not used with your credential, or is new again."),
+        ("in_progress", "An attempt is running."),
+        ("completed", "It was carried out: a retry gets the answer, if that was kept."),
+        ("failed", "The last attempt freed the key: a retry is a new attempt."),
+        ("held", "Whether it was carried out is unknown, and a person decides: [outcome-unknown]."),
+        ("expired", "It was carried out, and its answer is no longer kept: [key-expired]."),
+    ];
+    let blocks = vec![
+        Block::Paragraph(line(
+            "{} tells what became of a key, without doing anything: send the key in its header, your \
+             credential as with the request, and name the request by its method and path: {}. \
+             Callers without a credential are refused as [missing-tenant].",
+            [code(format!("GET {address}")), code("?route=POST%20/v1/charges")],
+        )),
+        Block::Facts(states.map(|(state, meaning)| (state, plain(meaning))).into()),
+        Block::Paragraph(plain(
+            "The answer is JSON: `state`, `attempts`, `first_seen`, `expires_at` and, where it was \
+             carried out, `original_status`.",
+        )),
+    ];
+    Section { id: "looking-up", title: "Look a key up", blocks }
 }
 
 fn limits(contract: &Contract) -> Section {

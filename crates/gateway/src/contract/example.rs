@@ -1,7 +1,7 @@
 //! A request that fits this configuration, as a command for `curl`.
 
 use http::Method;
-use selfsame::KeyMode;
+use selfsame::{KeyFormat, KeyMode};
 
 use super::pattern::{Piece, pieces};
 use super::{Contract, words};
@@ -36,9 +36,13 @@ pub(super) fn shell(contract: &Contract) -> String {
         arguments.push("-H 'Content-Type: application/json'".to_owned());
         arguments.push("-d '{…}'".to_owned());
     }
+    let uuidgen = match settings.key_rules.format {
+        KeyFormat::Any | KeyFormat::Uuid => "uuidgen",
+        KeyFormat::UuidV7 => "uuidgen --time-v7",
+    };
     format!(
         "# once for each operation, before its first attempt\n\
-         KEY=$(uuidgen)\n\n\
+         KEY=$({uuidgen})\n\n\
          # the first attempt, and every retry\n{}\n",
         arguments.join(" \\\n  ")
     )

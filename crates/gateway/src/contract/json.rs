@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, Key, KeyMode, OnConflict, OnStoreError, Profile, Recover, ReplayStatus, ScopeKind,
-    ServerErrors,
+    JsonPointer, Key, KeyFormat, KeyMode, KeyRules, OnConflict, OnStoreError, Profile, Recover,
+    ReplayStatus, ScopeKind, ServerErrors,
 };
 use selfsame_core::FingerprintForm;
 use selfsame_core::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, X_SHOULD_RETRY};
@@ -41,6 +41,7 @@ pub(super) fn render(contract: &Contract) -> String {
             .map(|entry| ProblemView::of(entry, &contract.address))
             .collect(),
         page: &contract.address,
+        status_page: contract.status.as_deref(),
     };
     serde_json::to_string_pretty(&view).expect("plain values are JSON") + "\n"
 }
@@ -49,6 +50,8 @@ pub(super) fn render(contract: &Contract) -> String {
 struct View<'a> {
     version: u32,
     page: &'a str,
+    /// None where nobody may ask.
+    status_page: Option<&'a str>,
     key: KeyView,
     replayed_header: String,
     expires_header: String,
@@ -79,7 +82,11 @@ struct Rules<'a> {
     methods: Vec<&'a str>,
     key: &'static str,
     key_headers: Vec<String>,
+    key_pointer: Option<&'a str>,
     key_quoted: bool,
+    key_format: &'static str,
+    key_characters_min: usize,
+    key_age_max_ms: u64,
     tenant: TenantView<'a>,
     scope: &'static str,
     retention_ms: u64,
@@ -140,7 +147,9 @@ impl<'a> Rules<'a> {
             mode: _,
             key,
             key_headers,
+            key_pointer,
             strict,
+            key_rules: KeyRules { format, len_min, age_max },
             methods,
             tenant,
             scope,
@@ -181,7 +190,15 @@ impl<'a> Rules<'a> {
                 KeyMode::Off => "off",
             },
             key_headers: headers(key_headers),
+            key_pointer: key_pointer.as_ref().map(JsonPointer::as_str),
             key_quoted: *strict,
+            key_format: match format {
+                KeyFormat::Any => "any",
+                KeyFormat::Uuid => "uuid",
+                KeyFormat::UuidV7 => "uuidv7",
+            },
+            key_characters_min: *len_min,
+            key_age_max_ms: millis(*age_max),
             tenant: TenantView::of(tenant),
             scope: match scope {
                 ScopeKind::Tenant => "tenant",

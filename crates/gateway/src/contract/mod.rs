@@ -28,7 +28,7 @@ use selfsame::{KeyMode, Mode, Problem, Profile};
 use crate::config::{Config, PublicUrl, Route, RouteSettings};
 use problems::Entry;
 
-pub(crate) use page::ContractPage;
+pub(crate) use page::{ContractPage, not_allowed};
 
 /// Where the page is, below the service's address.
 const PATH: &str = Problem::CONTRACT_PAGE;
@@ -45,6 +45,8 @@ pub(crate) struct Contract {
     defaults: RouteSettings,
     routes: Vec<Route>,
     problems: Vec<Entry>,
+    /// Where clients ask what became of a key, if they may.
+    status: Option<String>,
 }
 
 /// What the contract can be written as.
@@ -69,6 +71,7 @@ impl Contract {
         profiles.dedup();
         Self {
             address: config.contract_address(),
+            status: config.status.then(|| format!("{}/status", config.contract_address())),
             profiles,
             public_url: config.public_url.as_ref().map(PublicUrl::as_str).map(str::to_owned),
             problems: problems::entries(&settings),

@@ -69,7 +69,8 @@ impl ContractPage {
     }
 }
 
-fn not_allowed() -> Response<Full<Bytes>> {
+/// The answer to who wants to do something else than read.
+pub(crate) fn not_allowed() -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::from("this page can only be read: GET or HEAD\n"));
     *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
     response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));

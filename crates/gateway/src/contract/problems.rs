@@ -97,8 +97,8 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
             ("It carries none, so nothing was done.", "Make a key, and send the request with it.")
         }
         Problem::InvalidKey => (
-            "It is empty, too long, not in the format above, or came more than once. Nothing was \
-             done.",
+            "It is empty, too long, not in the format above, too old, or came more than once. Nothing \
+             was done.",
             "Fix the client: this key will be refused again.",
         ),
         Problem::MissingTenant => (

@@ -18,6 +18,7 @@ upstream = "http://upstream-secret:3000"
 public_url = "https://api.example.com"
 secret_file = "/file-secret"
 trusted_proxies = ["10.20.30.0/24"]
+status = true
 [store]
 url = "file:/store-secret"
 [admin]
@@ -26,6 +27,7 @@ token_file = "/token-secret"
 [[route]]
 match = "POST /v1/charges/{id}"
 key = "required"
+reject_older_than = "6d"
 retention = "7d"
 remember = "30d"
 on_conflict = "wait"
@@ -45,6 +47,9 @@ tenant = "header:X-Account-Secret"
 [[route]]
 match = "POST /stripe"
 profile = "stripe"
+key = "required"
+key_pointer = "/idempotency_key"
+format = "uuid"
 scope = "endpoint"
 stream = true
 replay_set_cookie = true
@@ -211,14 +216,18 @@ fn a_route_tells_what_differs_from_the_defaults() {
     };
     assert_eq!(
         row("/v1/charges/{id}"),
-        "| POST `/v1/charges/{id}` | required | keys last 7 days, and are refused for 30 days more<br>a \
+        "| POST `/v1/charges/{id}` | required | UUIDs of version 7 no older than 6 days<br>keys last 7 days, and are refused for 30 days more<br>a \
          retry waits for a running attempt<br>waits up to 30 seconds |"
     );
     let put = row("/v1/charges/{charge}");
     for said in ["PUT, DELETE", "`X-Token` or `Idempotency-Key`", "quoted", "`sid`", "`X-Shop`"] {
         assert!(put.contains(said), "{said}: {put}");
     }
-    assert!(row("/stripe").contains("refusals are Stripe's error objects"));
+    for said in
+        ["Stripe's error objects", "or `/idempotency_key` in the body", "keys: A UUID with hyphens"]
+    {
+        assert!(row("/stripe").contains(said), "{said}: {}", row("/stripe"));
+    }
     let host = row("eu.example.com/v1/charges/{id}");
     for said in ["by their meaning without `/sent_at` and ``/a`b\\|c``", "another host"] {
         assert!(host.contains(said), "{said}: {host}");
@@ -275,7 +284,8 @@ fn the_openapi_fragment_has_an_operation_for_each_keyed_method() {
     let paths = document["paths"].as_object().expect("paths");
     let names: Vec<&str> = paths.keys().map(String::as_str).collect();
     let script = "/a|b`c\"><script>alert('x')</script>&amp;";
-    assert_eq!(names, [script, "/stripe", "/v1/charges/{id}"], "keys are ignored on /off");
+    let status = "/.well-known/idempotency/status";
+    assert_eq!(names, [status, script, "/stripe", "/v1/charges/{id}"], "keys are ignored on /off");
 
     // Two routes that differ only in a parameter's name are one path.
     let item = paths["/v1/charges/{id}"].as_object().expect("an item");
@@ -293,6 +303,12 @@ fn the_openapi_fragment_has_an_operation_for_each_keyed_method() {
         "a status of one problem"
     );
     assert_eq!(item["post"]["responses"]["409"]["$ref"], "#/components/responses/Status409");
+    // Where the body may have the key, no header is required.
+    let key = paths["/stripe"]["post"]["parameters"][0]["$ref"].as_str().expect("a reference");
+    let key = document.pointer(key.strip_prefix('#').expect("within")).expect("there");
+    assert_eq!(key["required"], false);
+    assert!(key["description"].as_str().expect("a text").contains("`/idempotency_key`"), "{key}");
+    assert!(key["schema"]["pattern"].as_str().expect("a text").contains("{12}"), "{key}");
     let stripe = &paths["/stripe"]["post"]["responses"];
     assert_eq!(stripe["400"]["$ref"], "#/components/responses/StripeStatus400");
     assert!(stripe.get("422").is_none());

@@ -16,6 +16,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use http::{Request, Response};
 use http_body::Body;
+use selfsame_core::Key;
 use tokio::sync::{Semaphore, oneshot};
 use tower_service::Service;
 
@@ -60,7 +61,8 @@ where
     R: Body<Data = Bytes>,
 {
     let (request, witness) = match steps::parse(request, &policy) {
-        Parsed::Keyed(keyed) => overhear(keyed, engine, policy),
+        Parsed::Keyed(Keyed { key, request }) => overhear(Some(key), request, engine, policy),
+        Parsed::Sought(request) => overhear(None, request, engine, policy),
         Parsed::Unkeyed(request) => (request.map(RequestBody::streamed), None),
         Parsed::Refused(refusal, request) => {
             watch::count(&policy, None, reject::served(&refusal));
@@ -88,13 +90,13 @@ where
     Ok(response)
 }
 
-/// Begins to watch a request, if there is room.
+/// Begins to watch a request, if there is room. Without a key, its body may have one.
 fn overhear<B: Body<Data = Bytes>>(
-    keyed: Keyed<B>,
+    key: Option<Key>,
+    Apart { parts, body }: Apart<B>,
     engine: Arc<Engine>,
     policy: Arc<Policy>,
 ) -> (Request<RequestBody<B>>, Option<Witness>) {
-    let Keyed { key, request: Apart { parts, body } } = keyed;
     let Ok(room) = engine.observers.room.clone().try_acquire_owned() else {
         telemetry::unobserved(&policy.route, "too_many");
         return (Request::from_parts(*parts, RequestBody::streamed(body)), None);
@@ -104,7 +106,8 @@ fn overhear<B: Body<Data = Bytes>>(
     let watch = Watch {
         engine: engine.clone(),
         policy: policy.clone(),
-        keyed: Keyed { key, request: Apart { parts: parts.clone(), body: request_body } },
+        key,
+        request: Apart { parts: parts.clone(), body: request_body },
         answer,
     };
     engine.detach(async move {

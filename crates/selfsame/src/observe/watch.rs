@@ -3,8 +3,10 @@
 use std::pin::pin;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::StatusCode;
-use selfsame_core::{Ask, Claim, RecordId, Recover, Release, Started};
+use http::request::Parts;
+use selfsame_core::{Ask, Claim, Key, RecordId, Recover, Release, Started};
 use tokio::sync::oneshot::Receiver;
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -16,7 +18,7 @@ use crate::outcome::{Outcome, Served};
 use crate::policy::Policy;
 use crate::prefer;
 use crate::reject;
-use crate::steps::{self, Apart, Identity, Keyed, Settled};
+use crate::steps::{self, Apart, Identity, Settled};
 use crate::telemetry;
 
 /// What comes back from the service.
@@ -36,16 +38,24 @@ pub(super) enum Heard {
 pub(super) struct Watch {
     pub(super) engine: Arc<Engine>,
     pub(super) policy: Arc<Policy>,
-    pub(super) keyed: Keyed<Receiver<Tapped>>,
+    /// None where only the body can tell.
+    pub(super) key: Option<Key>,
+    pub(super) request: Apart<Receiver<Tapped>>,
     pub(super) answer: Receiver<Heard>,
 }
 
 impl Watch {
     /// Claims as the request would have, and records as its run would have.
     pub(super) async fn run(self) {
-        let Self { engine, policy, keyed: Keyed { key, request }, answer } = self;
-        let Apart { parts, body } = request;
+        let Self { engine, policy, key, request: Apart { parts, body }, answer } = self;
         let deadline = Instant::now() + policy.run_timeout;
+        let (key, body) = match key {
+            Some(key) => (key, RequestHeard::ToCome(body)),
+            None => match seek(&parts, body, &policy).await {
+                Some((key, body)) => (key, RequestHeard::Whole(body)),
+                None => return,
+            },
+        };
         let Identity { id, label } = match steps::scope(key, &parts, &policy, &engine.secret) {
             Ok(identity) => identity,
             Err(refusal) => return count(&policy, None, reject::served(&refusal)),
@@ -58,11 +68,21 @@ impl Watch {
         if steps::announces_more_than(policy.request_bytes_max, &parts.headers) {
             return scene.count(Served::BadBody);
         }
-        let body = match timeout(policy.response_timeout, body).await {
-            Ok(Ok(Tapped::Whole { data, .. })) => data,
-            Ok(Ok(Tapped::Over | Tapped::Broken)) | Err(_) => return scene.count(Served::BadBody),
-            // The service did not wish to read it, or its client left: both look the same here.
-            Ok(Err(_)) => return telemetry::unobserved(&policy.route, "unread"),
+        let body = match body {
+            RequestHeard::Whole(body) => body,
+            RequestHeard::ToCome(body) => match timeout(policy.response_timeout, body).await {
+                Ok(Ok(Tapped::Whole { data, .. })) => {
+                    if let Err(refusal) = steps::has_no_other_key(&parts, &data, &policy) {
+                        return scene.count(reject::served(&refusal));
+                    }
+                    data
+                }
+                Ok(Ok(Tapped::Over | Tapped::Broken)) | Err(_) => {
+                    return scene.count(Served::BadBody);
+                }
+                // The service did not wish to read it, or its client left: both look the same here.
+                Ok(Err(_)) => return telemetry::unobserved(&policy.route, "unread"),
+            },
         };
         if grpc::is_call(&parts.headers) && !grpc::is_one_message(&body) {
             return scene.count(Served::BadBody);
@@ -81,6 +101,38 @@ impl Watch {
             _ => scene.count(served),
         }
     }
+}
+
+/// A request's body.
+enum RequestHeard {
+    /// Its key was found in it.
+    Whole(Bytes),
+    ToCome(Receiver<Tapped>),
+}
+
+/// The key in the body, and the body. Where there is none, what there is to count is counted.
+async fn seek(parts: &Parts, body: Receiver<Tapped>, policy: &Policy) -> Option<(Key, Bytes)> {
+    let body = match timeout(policy.response_timeout, body).await {
+        Ok(Ok(Tapped::Whole { data, .. })) => data,
+        // Whether it is JSON, which would be refused, was not looked at.
+        Ok(Ok(Tapped::Over)) => {
+            telemetry::unobserved(&policy.route, "too_large");
+            return None;
+        }
+        Ok(Ok(Tapped::Broken)) | Ok(Err(_)) | Err(_) => {
+            telemetry::unobserved(&policy.route, "unread");
+            return None;
+        }
+    };
+    let refusal = match steps::key_in_body(parts, &body, policy) {
+        Ok(Some(key)) => return Some((key, body)),
+        Ok(None) => steps::missing(policy),
+        Err(refusal) => Some(refusal),
+    };
+    if let Some(refusal) = refusal {
+        count(policy, None, reject::served(&refusal));
+    }
+    None
 }
 
 /// What would have become of a request; `id` is its observed record's, where it came that far.

@@ -13,7 +13,7 @@ use selfsame_core::{
     Ask, AttemptId, CountedHeader, Fingerprint, FingerprintRules, RequestFacts, Secret,
 };
 
-use super::{Apart, Identity};
+use super::{Apart, Identity, has_no_other_key};
 use crate::body::RequestBody;
 use crate::collect::{Read, read};
 use crate::grpc;
@@ -32,8 +32,15 @@ pub(crate) struct Asked<B> {
 
 /// The body of a request, read to its end.
 pub(crate) struct Whole {
-    data: Bytes,
-    trailers: HeaderMap,
+    pub(super) data: Bytes,
+    pub(super) trailers: HeaderMap,
+}
+
+impl Whole {
+    /// The same, unless the route has keys in bodies and there is one besides that of the headers.
+    pub(crate) fn with_no_other_key(self, parts: &Parts, policy: &Policy) -> Result<Self, Refusal> {
+        has_no_other_key(parts, &self.data, policy).map(|()| self)
+    }
 }
 
 /// Reads the body. The future borrows nothing, so that whoever waits for it holds little besides.

@@ -8,17 +8,19 @@ mod record;
 mod replay;
 mod run;
 mod scope;
+mod seek;
 mod turn;
 
 pub(crate) use claim::{Settled, answered, claim};
 pub(crate) use fingerprint::{
     Asked, Whole, announces_more_than, ask, fingerprint, fingerprint_of, read_whole,
 };
-pub(crate) use parse::{Apart, Keyed, Parsed, parse};
+pub(crate) use parse::{Apart, Keyed, Parsed, key_in, missing, parse};
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
 #[cfg(feature = "postgres")]
 pub(crate) use replay::answer_to_keep;
 pub(crate) use replay::replay;
 pub(crate) use run::{bypass, heartbeat, pass, run};
 pub(crate) use scope::{Identity, scope};
+pub(crate) use seek::{Sought, has_no_other_key, key_in_body, seek};
 pub(crate) use turn::{Turn, take_turn};

@@ -5,6 +5,7 @@ mod expires;
 mod faulty;
 mod frameworks;
 mod grpc;
+mod keys;
 mod meaning;
 mod observe;
 mod payments;

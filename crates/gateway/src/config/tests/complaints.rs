@@ -65,6 +65,29 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
              \"24h\" or \"7d\", found the integer 30",
         ),
         ("[idempotency]\nlease = '10ms'", "3:9: idempotency.lease: must be at least 1s"),
+        (
+            "[idempotency]\nkey_pointer = 'idempotency_key'",
+            "3:15: idempotency.key_pointer: a pointer begins with a slash, like \"/meta/sent_at\"",
+        ),
+        (
+            "[idempotency]\nformat = 'UUID'",
+            "3:10: idempotency.format: expected \"any\", \"uuid\" or \"uuidv7\", found \"UUID\"",
+        ),
+        (
+            "[idempotency]\nmin_length = 0",
+            "3:14: idempotency.min_length: expected a whole number from 1 to 255, without quotes, \
+             found the integer 0",
+        ),
+        (
+            "[idempotency]\nreject_older_than = 7",
+            "3:21: idempotency.reject_older_than: expected a duration like \"12h\" or \"30d\", or \
+             \"off\", found the integer 7",
+        ),
+        (
+            "[idempotency]\nformat = 'uuid'\nmin_length = 37",
+            "4:14: idempotency.min_length: a UUID has 36 characters, so with min_length = 37 none \
+             is taken",
+        ),
         ("drain_timeout = '0s'", "2:17: drain_timeout: must be longer than zero"),
         (
             "[idempotency]\nmax_request_body = 0",

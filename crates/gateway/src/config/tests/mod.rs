@@ -5,8 +5,8 @@ mod complaints;
 use std::path::Path;
 
 use selfsame::{
-    JsonPointer, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus, ScopeKind,
-    ServerErrors,
+    JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin, Profile,
+    ReplayStatus, ScopeKind, ServerErrors,
 };
 use selfsame_core::{FingerprintForm, Recover};
 
@@ -66,7 +66,7 @@ fn without_a_file_only_the_upstream_is_needed() {
     assert_eq!(config.secret_file, None);
     assert!(!config.log_keys);
     assert_eq!(config.public_url, None);
-    assert!(config.contract_page);
+    assert!(config.contract_page && !config.status);
     assert_eq!(config.store, StoreUrl::File("./selfsame-data".into()));
     assert_eq!(config.spool.as_deref(), Some(Path::new("./selfsame-data/spool")));
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
@@ -82,7 +82,9 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.profile, Profile::Ietf);
     assert_eq!(settings.key, KeyMode::Optional);
     assert_eq!(settings.key_headers, ["idempotency-key"]);
+    assert_eq!(settings.key_pointer, None);
     assert!(!settings.strict);
+    assert_eq!(settings.key_rules, KeyRules::default());
     assert_eq!(settings.methods, ["POST", "PATCH"]);
     assert_eq!(settings.tenant, TenantSource::Authorization);
     assert_eq!(settings.scope, ScopeKind::Tenant);
@@ -137,6 +139,7 @@ fn every_setting_can_be_written() {
         log_keys = true
         public_url = "https://api.example.com/"
         contract_page = false
+        status = true
         store = { url = "memory:", spool = "/spool" }
         admin = { listen = "0.0.0.0:1", token_file = "/t" }
         [idempotency]
@@ -144,7 +147,11 @@ fn every_setting_can_be_written() {
         profile = "stripe"
         key = "required"
         key_headers = ["X-Key", "Y-Key"]
+        key_pointer = "/idempotency_key"
         strict = true
+        format = "uuidv7"
+        min_length = 36
+        reject_older_than = "7d"
         methods = ["PUT", "DELETE"]
         tenant = "header:X-Account"
         scope = "endpoint"
@@ -181,7 +188,13 @@ fn every_setting_can_be_written() {
         profile: Profile::Stripe,
         key: KeyMode::Required,
         key_headers: vec!["x-key".parse().expect("a name"), "y-key".parse().expect("a name")],
+        key_pointer: Some(JsonPointer::parse("/idempotency_key").expect("a pointer")),
         strict: true,
+        key_rules: KeyRules {
+            format: KeyFormat::UuidV7,
+            len_min: 36,
+            age_max: seconds(7 * 24 * 60 * 60),
+        },
         methods: vec![http::Method::PUT, http::Method::DELETE],
         tenant: TenantSource::Header("x-account".parse().expect("a name")),
         scope: ScopeKind::Endpoint,
@@ -216,7 +229,7 @@ fn every_setting_can_be_written() {
     assert_eq!(config.trusted_proxies.len(), 2);
     assert!(config.log_keys);
     assert_eq!(config.public_url.expect("said").as_str(), "https://api.example.com");
-    assert!(!config.contract_page);
+    assert!(!config.contract_page && config.status);
 }
 
 #[test]

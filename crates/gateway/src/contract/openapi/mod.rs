@@ -1,16 +1,24 @@
 //! The contract as a fragment of OpenAPI 3.1: what it adds to the description of the API itself.
 
 mod responses;
+mod status;
 
 use std::collections::BTreeMap;
 
-use selfsame::{Key, KeyMode};
+use selfsame::{Key, KeyFormat, KeyMode, KeyRules};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::pattern::{Piece, pieces};
 use super::{Contract, words};
 use crate::config::{Route, RouteSettings};
+use crate::status::StatusPage;
+
+const EXAMPLE: &str = "8e03978e-40d5-43dd-bc93-6894a57f9324";
+const EXAMPLE_V7: &str = "01932e7a-709c-7e2c-9b6a-3f2b1c0d4e5f";
+const UUID: &str = "[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}";
+const UUID_V7: &str =
+    "[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-7[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12}";
 
 pub(super) fn render(contract: &Contract) -> String {
     let mut fragment = Fragment::default();
@@ -20,6 +28,9 @@ pub(super) fn render(contract: &Contract) -> String {
     }
     for route in contract.routes.iter().filter(|route| route.settings.key != KeyMode::Off) {
         fragment.add(route);
+    }
+    if contract.status.is_some() {
+        fragment.paths.insert(StatusPage::path(), status::path_item(&contract.defaults));
     }
     let document = Document {
         openapi: "3.1.0",
@@ -122,7 +133,7 @@ impl Fragment {
 
     /// References to the parameters of keyed requests, which are added if they are new.
     fn key_parameters(&mut self, settings: &RouteSettings) -> [Value; 2] {
-        let optional = if settings.key == KeyMode::Required { "" } else { "Optional" };
+        let optional = if is_required(settings) { "" } else { "Optional" };
         let quoted = if settings.strict { "Quoted" } else { "" };
         let header = words::header(&settings.key_headers[0]);
         let base = format!("{optional}{quoted}{}", component_name(&header));
@@ -169,6 +180,11 @@ fn path_parameter(name: &String) -> Value {
     json!({ "name": name, "in": "path", "required": true, "schema": { "type": "string" } })
 }
 
+/// Whether a request without its header is refused.
+fn is_required(settings: &RouteSettings) -> bool {
+    settings.key == KeyMode::Required && settings.key_pointer.is_none()
+}
+
 fn key_parameter(settings: &RouteSettings, header: &str) -> Value {
     let mut description =
         "A random key for this operation, the same for each retry of it.".to_owned();
@@ -176,18 +192,30 @@ fn key_parameter(settings: &RouteSettings, header: &str) -> Value {
     if !others.is_empty() {
         description.push_str(&format!(" May come in {} instead.", others.join(" or ")));
     }
+    if let Some(pointer) = &settings.key_pointer {
+        let pointer = words::pointer(pointer);
+        description.push_str(&format!(" May stand at `{pointer}` of a JSON body instead."));
+    }
     // Within quotes, each character may have a backslash before it.
-    let quoted = format!(r#""[\x20-\x7E]{{1,{}}}""#, 2 * Key::LEN_MAX);
-    let pattern = match settings.strict {
-        true => format!("^{quoted}$"),
-        false => format!(r"^([\x21-\x7E]{{1,{}}}|{quoted})$", Key::LEN_MAX),
+    let KeyRules { format, len_min, .. } = settings.key_rules;
+    let (bare, quoted, example) = match format {
+        KeyFormat::Any => (
+            format!(r"[\x21-\x7E]{{{len_min},{}}}", Key::LEN_MAX),
+            format!(r"[\x20-\x7E]{{{len_min},{}}}", 2 * Key::LEN_MAX),
+            EXAMPLE,
+        ),
+        KeyFormat::Uuid => (UUID.to_owned(), UUID.to_owned(), EXAMPLE),
+        KeyFormat::UuidV7 => (UUID_V7.to_owned(), UUID_V7.to_owned(), EXAMPLE_V7),
     };
-    let example = "8e03978e-40d5-43dd-bc93-6894a57f9324";
+    let pattern = match settings.strict {
+        true => format!("^\"{quoted}\"$"),
+        false => format!("^({bare}|\"{quoted}\")$"),
+    };
     let example = if settings.strict { format!("\"{example}\"") } else { example.to_owned() };
     json!({
         "name": header,
         "in": "header",
-        "required": settings.key == KeyMode::Required,
+        "required": is_required(settings),
         "description": description,
         "schema": { "type": "string", "pattern": pattern },
         "example": example,

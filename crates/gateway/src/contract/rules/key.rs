@@ -2,22 +2,31 @@
 
 use std::time::Duration;
 
-use selfsame::ScopeKind;
+use selfsame::{KeyFormat, KeyRules, ScopeKind};
 use selfsame_core::FingerprintForm;
 
 use super::super::document::{Line, code, codes, line, plain, text};
 use super::super::words;
 use crate::config::{RouteSettings, TenantSource};
 
-pub(super) fn header(settings: &RouteSettings) -> Line {
-    match settings.key_headers.len() {
-        1 => names(settings),
-        _ => line("{}: one of them, once.", [names(settings)]),
+pub(super) fn place(settings: &RouteSettings) -> Line {
+    match (settings.key_headers.len(), &settings.key_pointer) {
+        (1, None) => line("The header {}.", [names(settings)]),
+        (_, None) => line("The header {}: one of them, once.", [names(settings)]),
+        (_, Some(pointer)) => line(
+            "The header {}, or {} (a JSON pointer) in a JSON body, as a string: one of them, once.",
+            [names(settings), code(words::pointer(pointer))],
+        ),
     }
 }
 
-pub(super) fn header_brief(settings: &RouteSettings) -> Line {
-    line("header {}", [names(settings)])
+pub(super) fn place_brief(settings: &RouteSettings) -> Line {
+    match &settings.key_pointer {
+        None => line("header {}", [names(settings)]),
+        Some(pointer) => {
+            line("header {}, or {} in the body", [names(settings), code(words::pointer(pointer))])
+        }
+    }
 }
 
 fn names(settings: &RouteSettings) -> Line {
@@ -25,22 +34,57 @@ fn names(settings: &RouteSettings) -> Line {
 }
 
 pub(super) fn format(settings: &RouteSettings) -> Line {
+    let look = look(settings);
     match settings.strict {
-        true => plain(
-            "1 to 255 printable ASCII characters as a quoted string (RFC 9651), such as `\"abc\"`. \
-             Upper and lower case differ.",
+        true => line(
+            "{} as a quoted string (RFC 9651), such as `\"abc\"`. Upper and lower case differ.",
+            [look],
         ),
-        false => plain(
-            "1 to 255 printable ASCII characters, upper and lower case differ. Bare, or as a quoted \
-             string (RFC 9651): `abc` and `\"abc\"` are the same key.",
+        false => line(
+            "{}, upper and lower case differ. Bare, or as a quoted string (RFC 9651): `abc` and \
+             `\"abc\"` are the same key.",
+            [look],
         ),
     }
 }
 
 pub(super) fn format_brief(settings: &RouteSettings) -> Line {
-    match settings.strict {
+    let quoted = match settings.strict {
         true => plain("only quoted keys"),
         false => plain("quoted or bare keys"),
+    };
+    let KeyRules { format, len_min, .. } = settings.key_rules;
+    match (format, len_min) {
+        (KeyFormat::Any, 1) => quoted,
+        _ => line("{}: {}", [quoted, look(settings)]),
+    }
+}
+
+fn look(settings: &RouteSettings) -> Line {
+    match settings.key_rules.format {
+        KeyFormat::Any => {
+            text(format!("{} to 255 printable ASCII characters", settings.key_rules.len_min))
+        }
+        KeyFormat::Uuid => plain("A UUID with hyphens"),
+        KeyFormat::UuidV7 => plain("A UUID of version 7 with hyphens"),
+    }
+}
+
+pub(super) fn age(settings: &RouteSettings) -> Line {
+    match settings.key_rules.age_max {
+        Duration::ZERO => plain("Makes no difference."),
+        most => line(
+            "A UUID of version 7 says when it was made. One that is older than {}, or more than 10 \
+             minutes in the future, is refused as [invalid-key].",
+            [text(words::duration(most))],
+        ),
+    }
+}
+
+pub(super) fn age_brief(settings: &RouteSettings) -> Line {
+    match settings.key_rules.age_max {
+        Duration::ZERO => plain("keys of any age"),
+        most => line("UUIDs of version 7 no older than {}", [text(words::duration(most))]),
     }
 }
 

@@ -20,9 +20,10 @@ pub(super) struct Rule {
 }
 
 /// What a key is.
-pub(super) const KEY: [Rule; 6] = [
-    Rule { name: "Header", say: key::header, brief: key::header_brief },
+pub(super) const KEY: [Rule; 7] = [
+    Rule { name: "Stands in", say: key::place, brief: key::place_brief },
     Rule { name: "Format", say: key::format, brief: key::format_brief },
+    Rule { name: "Age", say: key::age, brief: key::age_brief },
     Rule { name: "Belongs to", say: key::tenant, brief: key::tenant_brief },
     Rule { name: "Counts on", say: key::scope, brief: key::scope_brief },
     Rule { name: "Lasts", say: key::retention, brief: key::retention_brief },

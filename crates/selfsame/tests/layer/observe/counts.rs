@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use http::{HeaderValue, Request};
 use http_body_util::Full;
-use selfsame::{IdempotencyService, KeyMode, OnConflict, Policy, Recover, Served, ServerErrors};
+use selfsame::{
+    IdempotencyService, JsonPointer, KeyMode, OnConflict, Policy, Recover, Served, ServerErrors,
+};
 use selfsame_core::Find;
 use tokio::sync::Notify;
 use tower::{Layer, ServiceExt};
@@ -233,4 +235,24 @@ async fn a_call_would_be_kept_or_freed_by_the_status_in_its_trailers() {
         assert_eq!((counted.observed("executed"), counted.observed(retry)), (1, 1), "{status}");
         assert_eq!(runs.count(), 2, "{status}");
     }
+}
+
+#[tokio::test]
+async fn keys_in_bodies_are_counted_as_those_in_headers() {
+    counted!(counted);
+    let rig = Rig::new();
+    let pointer = JsonPointer::parse("/idempotency_key").expect("a pointer");
+    let policy = observing().key_pointer(Some(pointer)).key(KeyMode::Required);
+    let service = charging(&rig, policy.request_bytes_max(64));
+    let request = |body: String| Request::post("/").body(Body::from(body)).expect("a request");
+    let keyed = r#"{"idempotency_key":"k"}"#;
+    for body in [keyed, keyed, "{}", r#"{"idempotency_key":1}"#, &"x".repeat(65)] {
+        pass(&rig, &service, request(body.to_owned())).await;
+    }
+    let mut two = request(keyed.to_owned());
+    two.headers_mut().insert("idempotency-key", HeaderValue::from_static("k"));
+    pass(&rig, &service, two).await;
+    let outcomes = ["executed", "replayed", "missing_key", "invalid_key"];
+    assert_eq!(outcomes.map(|outcome| counted.observed(outcome)), [1, 1, 1, 2]);
+    assert_eq!(counted.unobserved("too_large"), 1);
 }

@@ -1,0 +1,197 @@
+//! `/.well-known/idempotency/status`: what became of a key, for the tenant that used it.
+//!
+//! Nothing is claimed, run or replayed, and nobody sees an answer's body here. A key of another tenant
+//! looks like one that was never used.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::Query;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
+use http::request::Parts;
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http_body_util::{Either, Full};
+use selfsame::{Problem, ProblemDetails, StoreError};
+use selfsame_core::{FullStore, Record, RecordId, State, Timestamp};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use crate::admin::date;
+use crate::contract::{ContractPage, not_allowed};
+use crate::routes::Protected;
+use crate::server::Body;
+
+/// How many keys are looked up at once. One more is told to come back.
+const AT_ONCE_MAX: usize = 64;
+/// How long the store may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+const EXPECTED: &str = "say which request the key was sent with, by its method and path or those of \
+                        its route: ?route=POST%20/v1/charges\n";
+
+/// Where clients ask what became of a key.
+pub(crate) struct StatusPage {
+    store: Arc<dyn FullStore>,
+    room: Semaphore,
+}
+
+/// A question about a key.
+pub(crate) struct LookUp {
+    page: Arc<StatusPage>,
+    /// The method it was used with, and the route that took it, if they were named.
+    route: Option<(Method, Protected)>,
+}
+
+impl StatusPage {
+    pub(crate) fn new(store: Arc<dyn FullStore>) -> Self {
+        Self { store, room: Semaphore::new(AT_ONCE_MAX) }
+    }
+
+    /// Where it is, below the service's address.
+    pub(crate) fn path() -> String {
+        format!("{}/status", ContractPage::PATH)
+    }
+
+    /// Whether a request for `path` is one for this page.
+    pub(crate) fn is_at(path: &str) -> bool {
+        path.strip_prefix(ContractPage::PATH) == Some("/status")
+    }
+
+    /// The question in `request`; `find` tells which route takes a request.
+    pub(crate) fn look_up<B>(
+        self: Arc<Self>,
+        request: &Request<B>,
+        find: impl Fn(&Request<()>) -> Protected,
+    ) -> LookUp {
+        let named = named(request);
+        LookUp { page: self, route: named.map(|named| (named.method().clone(), find(&named))) }
+    }
+
+    async fn status(&self, id: &RecordId) -> Result<Status, Problem> {
+        let _room = self.room.try_acquire().map_err(|_| Problem::StoreUnavailable)?;
+        let looked = timeout(PATIENCE, async {
+            let record = self.store.get(id).await?;
+            Ok(match record {
+                Some(record) => Status::of(&record, self.store.now().await?),
+                None => Status::unknown(),
+            })
+        });
+        match looked.await {
+            Ok(Ok(status)) => Ok(status),
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(Problem::StoreUnavailable),
+        }
+    }
+}
+
+fn failed(error: &StoreError) -> Problem {
+    tracing::warn!(%error, "a key could not be looked up");
+    match error.is_damaged() {
+        true => Problem::RecordDamaged,
+        false => Problem::StoreUnavailable,
+    }
+}
+
+impl LookUp {
+    /// The answer, which no cache may keep.
+    pub(crate) async fn answer(self, parts: &Parts) -> Response<Body> {
+        let mut response = self.respond(parts).await;
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+
+    async fn respond(self, parts: &Parts) -> Response<Body> {
+        if parts.method != Method::GET && parts.method != Method::HEAD {
+            return not_allowed().map(Either::Right);
+        }
+        let Some((method, route)) = self.route else {
+            let body = Full::from(EXPECTED);
+            return answer(StatusCode::BAD_REQUEST, "text/plain", body);
+        };
+        let id = match route.record_of(parts, &method) {
+            Ok(id) => id,
+            Err(refusal) => return (*refusal).map(Either::Left),
+        };
+        match self.page.status(&id).await {
+            Ok(status) => {
+                let body = serde_json::to_vec(&status).expect("plain values are JSON");
+                answer(StatusCode::OK, "application/json", Full::from(body))
+            }
+            Err(problem) => {
+                let detail = "the key cannot be looked up at the moment";
+                route.refuse(parts, &ProblemDetails::new(problem, detail)).map(Either::Left)
+            }
+        }
+    }
+}
+
+fn answer(status: StatusCode, kind: &'static str, body: Full<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Either::Right(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}
+
+/// A request like the one that `?route=` names: `POST /v1/charges`, or with a host before the path.
+/// Without one, it is for the host that is asked.
+fn named<B>(request: &Request<B>) -> Option<Request<()>> {
+    #[derive(Deserialize)]
+    struct Asked {
+        route: String,
+    }
+    let Query(Asked { route }) = Query::try_from_uri(request.uri()).ok()?;
+    let (method, target) = route.split_once(' ')?;
+    let (host, path) = target.split_at(target.find('/')?);
+    let host = match host {
+        "" => request.headers().get(HOST).cloned(),
+        host => Some(HeaderValue::from_str(host).ok()?),
+    };
+    let mut named = Request::new(());
+    *named.method_mut() = method.parse().ok()?;
+    *named.uri_mut() = path.parse::<Uri>().ok()?;
+    named.headers_mut().extend(host.map(|host| (HOST, host)));
+    Some(named)
+}
+
+/// What became of a key.
+#[derive(Debug, PartialEq, Serialize)]
+struct Status {
+    state: &'static str,
+    /// How many times the work was begun.
+    attempts: u32,
+    first_seen: Option<String>,
+    /// None while it is held, which does not end by itself.
+    expires_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    original_status: Option<u16>,
+}
+
+impl Status {
+    fn unknown() -> Self {
+        let (first_seen, expires_at) = (None, None);
+        Self { state: "unknown", attempts: 0, first_seen, expires_at, original_status: None }
+    }
+
+    fn of(record: &Record, now: Timestamp) -> Self {
+        let held = record.is_held(now);
+        let state = match record.state {
+            _ if held => "held",
+            State::Claimed { .. } if record.is_leased(now) => "in_progress",
+            // A claim that is dead and may be resumed is as good as failed: the next retry runs.
+            State::Claimed { .. } | State::Failed | State::Held { .. } => "failed",
+            State::Completed { .. } => "completed",
+            State::Tombstone => "expired",
+        };
+        Self {
+            state,
+            attempts: record.attempt,
+            first_seen: Some(date(record.created_at)),
+            expires_at: (!held).then(|| date(record.expires_at)),
+            original_status: match &record.state {
+                State::Completed { answer, .. } => Some(answer.status.as_u16()),
+                _ => None,
+            },
+        }
+    }
+}
