@@ -6,6 +6,7 @@ mod balancer;
 mod browser;
 mod bytes;
 mod chaos;
+mod checkpoints;
 mod client_leaves;
 mod contract;
 mod crash;

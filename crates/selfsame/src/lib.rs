@@ -67,8 +67,8 @@ pub use policy::{
 };
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
-    Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, Problem,
-    ProblemDetails, Recover, Secret, StoreError, Tenant,
+    Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, Lease,
+    Problem, ProblemDetails, Recover, Secret, StoreError, Tenant,
 };
 pub use service::IdempotencyService;
 pub use spool::Spool;

@@ -9,13 +9,14 @@ use ipnet::IpNet;
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
+use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::values::{DURATION, PATH, SWITCH};
 use super::{
-    Admin, Config, Database, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream,
+    Admin, Checkpoints, Config, Database, Overrides, Route, RouteSettings, StoreUrl, TenantSource,
+    Upstream,
 };
 
 const NEEDS_PROXIES: &str =
@@ -57,6 +58,7 @@ pub(super) fn check(
 
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
+    let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
     let (defaults, routes) =
         read_routes(&mut root, upstream.as_ref(), listen, &trusted_proxies, &mut mistakes);
     root.finish(&mut mistakes);
@@ -77,6 +79,7 @@ pub(super) fn check(
             spool,
             database,
             admin,
+            checkpoints,
             defaults,
             routes,
         }),
@@ -149,6 +152,38 @@ fn read_admin(
     }
     section.finish(mistakes);
     Admin { listen, token_file }
+}
+
+fn read_checkpoints(
+    root: &mut Section<'_>,
+    public: SocketAddr,
+    admin: &Admin,
+    mistakes: &mut Mistakes,
+) -> Option<Checkpoints> {
+    let mut section = root.child(&CHECKPOINTS);
+    let listen = section.get("listen", &ADDRESS);
+    let url = section.get("url", &PUBLIC_URL);
+    match listen {
+        None => section.clash(&["url"], "needs checkpoints.listen, the address to listen on"),
+        Some(listen) if overlap(listen, public) || overlap(listen, admin.listen) => {
+            let text = format!(
+                "listen ({public}), admin.listen ({}) and checkpoints.listen ({listen}) need \
+                 different ports",
+                admin.listen
+            );
+            section.clash(&["listen"], text);
+        }
+        Some(listen) if listen.ip().is_unspecified() && url.is_none() => {
+            let text = format!(
+                "{listen} is no address that upstreams could be told; set checkpoints.url to one \
+                 where they reach it"
+            );
+            section.clash(&["listen", "url"], text);
+        }
+        Some(_) => {}
+    }
+    section.finish(mistakes);
+    listen.map(|listen| Checkpoints { listen, url })
 }
 
 fn read_routes(

@@ -12,7 +12,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page"],
-        &["store", "admin", "idempotency", "route"],
+        &["store", "admin", "checkpoints", "idempotency", "route"],
     ],
 };
 
@@ -21,6 +21,9 @@ pub(super) const STORE: Vocabulary =
 
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };
+
+pub(super) const CHECKPOINTS: Vocabulary =
+    Vocabulary { table: "checkpoints", names: &[&["listen", "url"]] };
 
 pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 

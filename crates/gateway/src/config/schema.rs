@@ -86,7 +86,7 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{ADMIN, IDEMPOTENCY, STORE, TOP};
+    use super::super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, STORE, TOP};
     use super::*;
 
     #[test]
@@ -97,6 +97,7 @@ mod tests {
             (&TOP, "/properties"),
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
+            (&CHECKPOINTS, "/properties/checkpoints/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),
             (&ROUTE, "/properties/route/items/properties"),
         ];
