@@ -115,13 +115,12 @@ fn a_checkpoint_of_a_run_that_was_taken_over_or_has_ended_changes_nothing() {
     });
     let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).start();
     order(&gateway, "k").send().refused("upstream-failed");
-    let mut taking_over = eventually("the take-over", || {
-        let connection = order(&gateway, "k").open();
-        let mut sending = connection.get_ref().try_clone().expect("a second handle");
-        sending.write_all(&order(&gateway, "k").bytes()).expect("sent");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-        (ledger.effects("k") == 2).then_some(connection)
+    eventually("the lease is over", || {
+        let shown = gateway.keys(&["show", "k"]).stdout;
+        String::from_utf8_lossy(&shown).contains("the next retry goes on").then_some(())
     });
+    let mut taking_over = BufReader::new(order(&gateway, "k").begin());
+    ledger.wait_for("k", 2);
     let [first, second] = &ledger.of("k")[..] else { panic!("two attempts") };
 
     let late = r#"{"recovery_point":"late"}"#;
@@ -196,6 +195,23 @@ fn what_is_no_checkpoint_or_no_claim_is_refused_and_told_what_to_do() {
     let by_header = at("/checkpoint").header("Selfsame-Claim", claim);
     assert_eq!(by_header.send().status, 204, "the claim may come in its header");
     assert_eq!(at_url(&effect, "GET").send().text(), SAVED);
+    gate.open();
+    assert_eq!(Answer::read(&mut client).expect("answered").status, 201);
+}
+
+#[test]
+fn a_checkpoint_that_does_not_come_whole_is_given_up() {
+    let (gateway, effect, gate, mut client) = running(SETTINGS);
+    let request = at_url(&effect, "PUT").json(SAVED);
+    let bytes = request.bytes();
+    let mut slow = request.open();
+    slow.get_mut().write_all(&bytes[..bytes.len() - 1]).expect("sent");
+    request.hang_up_before_the_last(1);
+    assert_eq!(Answer::read(&mut slow).expect("an answer").status, 408);
+    eventually("both are counted", || {
+        (gateway.metric(r#"selfsame_checkpoints_total{result="invalid"}"#) == 2.0).then_some(())
+    });
+    assert_eq!(at_url(&effect, "GET").send().status, 404, "nothing of it was saved");
     gate.open();
     assert_eq!(Answer::read(&mut client).expect("answered").status, 201);
 }

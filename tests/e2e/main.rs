@@ -39,6 +39,7 @@ mod refusals;
 mod reload;
 mod retention;
 mod reuse;
+mod rides;
 mod rivals;
 mod shutdown;
 mod slow;

@@ -1,10 +1,9 @@
 //! [`Refusal`]: why a checkpoint is not saved or shown, and what the upstream is to do.
 
-use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use selfsame_core::{Checkpoint, StoreError};
-use serde_json::json;
+use serde::Serialize;
 
 use super::claims::Unaccepted;
 
@@ -99,21 +98,33 @@ impl IntoResponse for Refusal {
         let status = self.status();
         let retryable =
             matches!(status, StatusCode::REQUEST_TIMEOUT | StatusCode::SERVICE_UNAVAILABLE);
-        let body = json!({
-            "type": "about:blank",
-            "title": status.canonical_reason(),
-            "status": status.as_u16(),
-            "detail": self.detail(),
-            "retryable": retryable,
-        });
-        let mut response = (status, Json(body)).into_response();
-        let headers = response.headers_mut();
-        let problem = HeaderValue::from_static("application/problem+json");
-        headers.insert(header::CONTENT_TYPE, problem);
+        let body = Body {
+            kind: "about:blank",
+            title: status.canonical_reason(),
+            status: status.as_u16(),
+            detail: self.detail(),
+            retryable,
+        };
+        let mut body = serde_json::to_vec(&body).expect("plain values are JSON");
+        // A terminal's prompt shall not stick to it.
+        body.push(b'\n');
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        let mut response = (status, kind, body).into_response();
         if status == StatusCode::SERVICE_UNAVAILABLE {
             let seconds = HeaderValue::from_static(RETRY_AFTER_SECONDS);
-            headers.insert(header::RETRY_AFTER, seconds);
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
         }
         response
     }
+}
+
+/// The members of a problem (RFC 9457) in the order people read them.
+#[derive(Serialize)]
+struct Body {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    title: Option<&'static str>,
+    status: u16,
+    detail: String,
+    retryable: bool,
 }
