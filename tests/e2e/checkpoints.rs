@@ -246,6 +246,21 @@ fn a_client_cannot_speak_for_the_gateway() {
 }
 
 #[test]
+fn where_the_configuration_was_read_again_every_upstream_is_still_told() {
+    let (ledger, other) = (Ledger::start(), Ledger::start());
+    let mut gateway = Gateway::in_front_of(&ledger).with(SETTINGS).start();
+    let route = "[[route]]\nmatch = \"POST /other\"\nupstream";
+    gateway.rewrite(&format!("{SETTINGS}{route} = \"http://{}\"\n", other.address()));
+    assert_eq!(gateway.reload().status, 200);
+    assert_eq!(order(&gateway, "k").send().status, 201);
+    assert_eq!(gateway.post("/other").key("l").json("{}").send().status, 201);
+    for effect in [&ledger.of("k")[0], &other.of("l")[0]] {
+        let at = format!("http://{}/checkpoint/", gateway.checkpoints());
+        assert!(told(effect, "selfsame-checkpoint-url").starts_with(&at));
+    }
+}
+
+#[test]
 fn while_the_gateway_drains_an_upstream_can_still_save() {
     let (gateway, effect, gate, mut client) = running(SETTINGS);
     gateway.signal("TERM");
