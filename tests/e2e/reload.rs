@@ -65,6 +65,10 @@ fn what_cannot_change_while_it_serves_is_named() {
     let mut gateway = Gateway::in_front_of(&ledger).start();
     charge(&gateway, "order-1");
     for (settings, reason) in [
+        (
+            "[checkpoints]\nlisten = \"127.0.0.1:0\"\n",
+            "[checkpoints] cannot change while requests are served",
+        ),
         ("secret_file = \"secret\"\n", "secret_file cannot change while requests are served"),
         ("[idempotency]\nscope = \"endpoint\"\n", "keys that the store knows would run again"),
         ("[idempotency]\ntenant = \"none\"\n", "keys that the store knows would run again"),

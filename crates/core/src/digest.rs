@@ -62,6 +62,13 @@ impl Secret {
         }
         digester.finish()
     }
+
+    /// Whether `shown` is the [`tag`](Self::tag) of the same. How long that takes tells nothing of
+    /// where they differ.
+    pub fn is_tag(&self, purpose: &str, fields: &[&[u8]], shown: &[u8; 32]) -> bool {
+        let pairs = self.tag(purpose, fields).into_iter().zip(shown);
+        pairs.fold(0, |differing, (right, shown)| differing | (right ^ shown)) == 0
+    }
 }
 
 impl fmt::Debug for Secret {
@@ -145,6 +152,25 @@ impl Hash {
         match self {
             Self::Plain(hash) => hash.finalize().into(),
             Self::Keyed(mac) => mac.finalize().into_bytes().into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_is_known_again_and_no_other_is() {
+        let secret = Secret::from_bytes(&[7; Secret::LEN]);
+        let tag = secret.tag("a", &[b"b"]);
+        assert!(secret.is_tag("a", &[b"b"], &tag));
+        assert!(!secret.is_tag("b", &[b"b"], &tag) && !secret.is_tag("a", &[b"c"], &tag));
+        assert!(!Secret::random().is_tag("a", &[b"b"], &tag));
+        for at in 0..tag.len() {
+            let mut other = tag;
+            other[at] ^= 1;
+            assert!(!secret.is_tag("a", &[b"b"], &other), "{at}");
         }
     }
 }

@@ -19,6 +19,14 @@ pub const X_SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry")
 pub const STRIPE_SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 /// Which run this is, told to the upstream.
 pub const SELFSAME_ATTEMPT: HeaderName = HeaderName::from_static("selfsame-attempt");
+/// The last phase an earlier run has finished, told to the upstream.
+pub const SELFSAME_RECOVERY_POINT: HeaderName = HeaderName::from_static("selfsame-recovery-point");
+/// A key for what the upstream calls elsewhere, the same for each attempt.
+pub const SELFSAME_DERIVED_KEY: HeaderName = HeaderName::from_static("selfsame-derived-key");
+/// The claim of a run, as its upstream shows it to save a checkpoint.
+pub const SELFSAME_CLAIM: HeaderName = HeaderName::from_static("selfsame-claim");
+/// Where the upstream saves a checkpoint of this run.
+pub const SELFSAME_CHECKPOINT_URL: HeaderName = HeaderName::from_static("selfsame-checkpoint-url");
 /// `false` where a request ran unprotected because the store was down.
 pub const SELFSAME_PROTECTED: HeaderName = HeaderName::from_static("selfsame-protected");
 /// What headers of ours begin with; a client's own headers of such names are dropped.

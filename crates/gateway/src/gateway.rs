@@ -10,6 +10,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
+use crate::checkpoints::Checkpoints;
 use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
@@ -28,6 +29,7 @@ pub(crate) struct Gateway {
     listener: TcpListener,
     admin_listener: TcpListener,
     admin: Arc<Admin>,
+    checkpoints: Option<Checkpoints>,
     workers: Workers,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
@@ -46,9 +48,18 @@ impl Gateway {
     ) -> Result<Self> {
         let listener = bind(config.listen, "--listen")?;
         let admin_listener = bind(config.admin.listen, "--admin")?;
+        let checkpoints_listener = match &config.checkpoints {
+            Some(settings) => Some((bind(settings.listen, "checkpoints.listen")?, settings)),
+            None => None,
+        };
         let metrics = telemetry::metrics()?;
         let store = installation::open_store(&config).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
+        let checkpoints = checkpoints_listener
+            .map(|(listener, settings)| {
+                Checkpoints::new(listener, settings, &idempotency, store.clone())
+            })
+            .transpose()?;
         let contract = Arc::new(ContractPage::new(&config));
         let token = Token::open(&config)?;
         let on_loopback = config.admin.listen.ip().is_loopback();
@@ -56,11 +67,12 @@ impl Gateway {
             contract: config.contract_page.then(|| contract.clone()),
             status: Arc::new(StatusPage::new(store.clone())),
         };
-        let protection = Protection::new(&config, &idempotency);
+        let invitation = checkpoints.as_ref().map(Checkpoints::invitation);
+        let protection = Protection::new(&config, &idempotency, invitation.as_ref());
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
-        let live = Live::new(config, origin, idempotency.clone(), contract, workers.routes());
-        let live = Arc::new(live);
+        let rules = live::Rules { contract, routes: workers.routes(), invitation };
+        let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
             store: store.clone(),
@@ -70,7 +82,17 @@ impl Gateway {
             stop: stop.clone(),
         };
         let admin = Arc::new(admin);
-        Ok(Self { listener, admin_listener, admin, workers, store, idempotency, stop, live })
+        Ok(Self {
+            listener,
+            admin_listener,
+            admin,
+            checkpoints,
+            workers,
+            store,
+            idempotency,
+            stop,
+            live,
+        })
     }
 
     /// Where requests come in, with the port that was really bound.
@@ -83,10 +105,17 @@ impl Gateway {
         Ok(self.admin_listener.local_addr()?)
     }
 
+    /// Where upstreams save checkpoints, if they may, with the port that was really bound.
+    pub(crate) fn checkpoints_address(&self) -> Result<Option<SocketAddr>> {
+        Ok(self.checkpoints.as_ref().map(Checkpoints::address).transpose()?)
+    }
+
     /// Serves until told to stop; then running work ends, within the drain time-out.
     pub(crate) async fn run(mut self) -> Result<()> {
         let hangups = background::spawn(live::follow(self.live.clone(), live::hangups()?));
         let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
+        let checkpoints =
+            self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
         let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
         let (stop, live) = (self.stop.clone(), self.live);
         // One limit for both: first the connections, then the work whose clients have gone.
@@ -110,6 +139,9 @@ impl Gateway {
         let _ended = reaper.await;
         admin.abort();
         hangups.abort();
+        if let Some(checkpoints) = checkpoints {
+            checkpoints.abort();
+        }
         Ok(())
     }
 }

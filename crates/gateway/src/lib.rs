@@ -2,6 +2,7 @@
 
 mod admin;
 mod background;
+mod checkpoints;
 mod cli;
 mod commands;
 mod config;

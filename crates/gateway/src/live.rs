@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use selfsame::Idempotency;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
@@ -27,21 +28,29 @@ pub(crate) struct Live {
     idempotency: Idempotency,
     contract: RwLock<Arc<ContractPage>>,
     routes: Vec<Arc<LiveRoutes>>,
+    invitation: Option<Invitation>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
 
+/// What was made of the first configuration.
+pub(crate) struct Rules {
+    pub(crate) contract: Arc<ContractPage>,
+    pub(crate) routes: Vec<Arc<LiveRoutes>>,
+    pub(crate) invitation: Option<Invitation>,
+}
+
 impl Live {
-    /// `config` as it came from `origin`, which `routes` were made of.
+    /// `config` as it came from `origin`, which `rules` were made of.
     pub(crate) fn new(
         config: Config,
         origin: Origin,
         idempotency: Idempotency,
-        contract: Arc<ContractPage>,
-        routes: Vec<Arc<LiveRoutes>>,
+        rules: Rules,
     ) -> Self {
+        let Rules { contract, routes, invitation } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, served }
+        Self { origin, idempotency, contract, routes, invitation, served }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -82,7 +91,7 @@ impl Live {
             );
         }
         let contract = Arc::new(ContractPage::new(&config));
-        let protection = Protection::new(&config, &self.idempotency);
+        let protection = Protection::new(&config, &self.idempotency, self.invitation.as_ref());
         for routes in &self.routes {
             routes.change(|before| {
                 let public = config.contract_page.then(|| contract.clone());

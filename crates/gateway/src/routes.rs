@@ -9,6 +9,7 @@ use selfsame::{Dialect, Idempotency, IdempotencyLayer, IdempotencyService, Polic
 use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
+use crate::checkpoints::Invitation;
 use crate::config::{self, Config, Host, RouteSettings};
 use crate::contract::ContractPage;
 use crate::jwt::Verifier;
@@ -77,10 +78,16 @@ pub(crate) struct Protection {
 struct Guard {
     layer: IdempotencyLayer,
     dialect: Dialect,
+    invitation: Option<Invitation>,
 }
 
 impl Protection {
-    pub(crate) fn new(config: &Config, idempotency: &Idempotency) -> Self {
+    /// With `invitation`, upstreams may save how far their runs have come.
+    pub(crate) fn new(
+        config: &Config,
+        idempotency: &Idempotency,
+        invitation: Option<&Invitation>,
+    ) -> Self {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let verifier = config
             .jwt
@@ -95,7 +102,8 @@ impl Protection {
                 // Where hosts are told apart, another host is another request.
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
-            Guard { layer: idempotency.layer(policy), dialect }
+            let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
+            Guard { layer: idempotency.layer(policy), dialect, invitation }
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
@@ -105,7 +113,7 @@ impl Protection {
 
 impl Guard {
     fn before(&self, upstream: &Upstream) -> Protected {
-        self.layer.layer(upstream.with_dialect(self.dialect.clone()))
+        self.layer.layer(upstream.for_route(self.dialect.clone(), self.invitation.clone()))
     }
 }
 

@@ -29,6 +29,7 @@ use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run
 use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
+use crate::checkpoints::Invitation;
 use crate::config::{self, Protocol};
 use http2::{Connections, Slot};
 
@@ -50,6 +51,8 @@ pub(crate) struct Upstream {
     address: config::Upstream,
     connect_timeout: Duration,
     dialect: Dialect,
+    /// What it is told of its runs, where it may save how far they have come.
+    invitation: Option<Invitation>,
 }
 
 /// The services behind the gateway, one for each address: routes share their connections, and those
@@ -96,7 +99,7 @@ impl Upstream {
             Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, connect_timeout))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { link, address, connect_timeout, dialect }
+        Self { link, address, connect_timeout, dialect, invitation: None }
     }
 
     /// Whether it is the one that [`Upstream::new`] would make.
@@ -104,9 +107,9 @@ impl Upstream {
         self.address == *address && self.connect_timeout == connect_timeout
     }
 
-    /// The same for a route that words its refusals so.
-    pub(crate) fn with_dialect(&self, dialect: Dialect) -> Self {
-        Self { dialect, ..self.clone() }
+    /// The same for a route that words its refusals so, and whose runs are told this.
+    pub(crate) fn for_route(&self, dialect: Dialect, invitation: Option<Invitation>) -> Self {
+        Self { dialect, invitation, ..self.clone() }
     }
 
     async fn forward<B>(&self, request: Request<B>) -> Forwarded
@@ -153,6 +156,9 @@ impl Upstream {
             .build()?;
         if let Some(run) = parts.extensions.remove::<Run>() {
             parts.headers.insert(SELFSAME_ATTEMPT, HeaderValue::from(run.attempt()));
+            if let Some(invitation) = &self.invitation {
+                invitation.write(&run, &mut parts.headers);
+            }
         }
         Ok(())
     }

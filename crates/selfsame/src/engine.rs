@@ -73,6 +73,11 @@ impl Idempotency {
         Ok(Secret::from_bytes(&kept))
     }
 
+    /// The installation's secret, for what else its nodes must be able to tell from forgeries.
+    pub fn secret(&self) -> &Secret {
+        &self.engine.secret
+    }
+
     /// A layer for routes with this policy.
     pub fn layer(&self, policy: Policy) -> IdempotencyLayer {
         IdempotencyLayer::new(self.engine.clone(), policy)

@@ -69,7 +69,7 @@ pub use policy::{
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
     Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, KeyFormat,
-    KeyRules, Problem, ProblemDetails, Recover, Secret, StoreError, Tenant,
+    KeyRules, Lease, Problem, ProblemDetails, Recover, Secret, StoreError, Tenant,
 };
 pub use service::IdempotencyService;
 pub use spool::Spool;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use selfsame_core::{Checkpoint, Claim, Fenced, Key, Replay, Started, StoreError};
+use selfsame_core::{Checkpoint, Claim, Fenced, Key, Lease, Replay, Started, StoreError};
 
 use crate::engine::Engine;
 use crate::layer::Route;
@@ -90,6 +90,11 @@ impl Run {
     /// The id of this run's record, for rows that refer to it.
     pub fn record(&self) -> &[u8] {
         self.state.claim.grant().lease.id.as_bytes()
+    }
+
+    /// What each write of this run shows, for who makes one on its behalf from elsewhere.
+    pub fn lease(&self) -> &Lease {
+        &self.state.claim.grant().lease
     }
 
     /// A key for what the phase `phase` calls elsewhere: the same for each attempt at this work, so

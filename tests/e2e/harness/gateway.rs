@@ -31,6 +31,7 @@ pub(crate) struct Setup {
 pub(crate) struct Gateway {
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
+    checkpoints: Option<SocketAddr>,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
     setup: Setup,
@@ -91,14 +92,14 @@ impl Setup {
                 lines.lock().expect("no panic holds it").push(line);
             }
         });
-        let (address, admin) = eventually("the gateway serves", || {
+        let Addresses { address, admin, checkpoints } = eventually("the gateway serves", || {
             if let Ok(Some(status)) = child.try_wait() {
                 let log = log.lock().expect("no panic holds it").join("\n");
                 panic!("the gateway ended with {status}:\n{log}");
             }
             addresses(&log.lock().expect("no panic holds it"))
         });
-        Gateway { address, admin, child, log, setup: self }
+        Gateway { address, admin, checkpoints, child, log, setup: self }
     }
 
     /// The configuration file, written.
@@ -176,6 +177,11 @@ impl Gateway {
         let token = std::fs::read_to_string(self.data().join("admin-token")).expect("a token");
         let bearer = format!("Bearer {}", token.trim());
         self.admin("POST", "/api/v1/reload").header("Authorization", &bearer).send()
+    }
+
+    /// Where upstreams save checkpoints.
+    pub(crate) fn checkpoints(&self) -> SocketAddr {
+        self.checkpoints.expect("the test's settings have [checkpoints]")
     }
 
     /// `selfsame keys …` against this gateway.
@@ -261,9 +267,19 @@ impl Drop for Gateway {
     }
 }
 
-fn addresses(log: &[String]) -> Option<(SocketAddr, SocketAddr)> {
+struct Addresses {
+    address: SocketAddr,
+    admin: SocketAddr,
+    checkpoints: Option<SocketAddr>,
+}
+
+fn addresses(log: &[String]) -> Option<Addresses> {
     let line = log.iter().find(|line| line.contains(r#""message":"serving""#))?;
     let line: serde_json::Value = serde_json::from_str(line).ok()?;
     let address = |name: &str| line.get(name)?.as_str()?.parse().ok();
-    Some((address("listen")?, address("admin")?))
+    Some(Addresses {
+        address: address("listen")?,
+        admin: address("admin")?,
+        checkpoints: address("checkpoints"),
+    })
 }

@@ -68,6 +68,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         tracing::info!(
             listen = %gateway.address()?,
             admin = %gateway.admin_address()?,
+            checkpoints = gateway.checkpoints_address()?.map(tracing::field::display),
             %upstream,
             "serving"
         );

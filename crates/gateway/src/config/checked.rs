@@ -10,13 +10,14 @@ use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::jwt;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
+use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::values::{DURATION, PATH, SWITCH};
 use super::{
-    Admin, Config, Database, Jwt, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream,
+    Admin, Checkpoints, Config, Database, Jwt, Overrides, Route, RouteSettings, StoreUrl,
+    TenantSource, Upstream,
 };
 
 const NEEDS_PROXIES: &str =
@@ -65,6 +66,7 @@ pub(super) fn check(
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let around =
         Around { upstream: upstream.as_ref(), listen, proxies: &trusted_proxies, jwt: &jwt };
+    let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
@@ -86,6 +88,7 @@ pub(super) fn check(
             database,
             admin,
             jwt,
+            checkpoints,
             defaults,
             routes,
         }),
@@ -166,6 +169,38 @@ struct Around<'a> {
     listen: SocketAddr,
     proxies: &'a [IpNet],
     jwt: &'a Option<Jwt>,
+}
+
+fn read_checkpoints(
+    root: &mut Section<'_>,
+    public: SocketAddr,
+    admin: &Admin,
+    mistakes: &mut Mistakes,
+) -> Option<Checkpoints> {
+    let mut section = root.child(&CHECKPOINTS);
+    let listen = section.get("listen", &ADDRESS);
+    let url = section.get("url", &PUBLIC_URL);
+    match listen {
+        None => section.clash(&["url"], "needs checkpoints.listen, the address to listen on"),
+        Some(listen) if overlap(listen, public) || overlap(listen, admin.listen) => {
+            let text = format!(
+                "listen ({public}), admin.listen ({}) and checkpoints.listen ({listen}) need \
+                 different ports",
+                admin.listen
+            );
+            section.clash(&["listen"], text);
+        }
+        Some(listen) if listen.ip().is_unspecified() && url.is_none() => {
+            let text = format!(
+                "{listen} is no address that upstreams could be told; set checkpoints.url to one \
+                 where they reach it"
+            );
+            section.clash(&["listen", "url"], text);
+        }
+        Some(_) => {}
+    }
+    section.finish(mistakes);
+    listen.map(|listen| Checkpoints { listen, url })
 }
 
 fn read_routes(

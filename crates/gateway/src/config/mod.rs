@@ -79,6 +79,8 @@ pub struct Config {
     pub admin: Admin,
     /// Whose tokens are believed, if routes tell their tenants by them.
     pub jwt: Option<Jwt>,
+    /// Where upstreams save how far they have come, if they may.
+    pub checkpoints: Option<Checkpoints>,
     /// How requests are treated that no route takes.
     pub defaults: RouteSettings,
     /// How requests of certain paths are treated. No two routes take the same requests.
@@ -101,6 +103,15 @@ pub struct Admin {
     pub listen: SocketAddr,
     /// The file with the token; without one, a token is made beside the data.
     pub token_file: Option<PathBuf>,
+}
+
+/// Where upstreams save how far they have come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// Where they connect.
+    pub listen: SocketAddr,
+    /// How they are told to get there; without it, by the address that is listened on.
+    pub url: Option<PublicUrl>,
 }
 
 /// What flags and the environment say, which goes before the file.
@@ -142,6 +153,7 @@ impl Config {
             database,
             spool,
             admin,
+            checkpoints,
             secret_file,
             upstream: _,
             connect_timeout: _,
@@ -161,6 +173,7 @@ impl Config {
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("store.spool", *spool != other.spool),
             ("[admin]", *admin != other.admin),
+            ("[checkpoints]", *checkpoints != other.checkpoints),
             ("secret_file", *secret_file != other.secret_file),
         ];
         changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()

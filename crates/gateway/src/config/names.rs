@@ -12,7 +12,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
-        &["store", "admin", "jwt", "idempotency", "route"],
+        &["store", "admin", "checkpoints", "jwt", "idempotency", "route"],
     ],
 };
 
@@ -24,6 +24,9 @@ pub(super) const ADMIN: Vocabulary =
 
 pub(super) const JWT: Vocabulary =
     Vocabulary { table: "jwt", names: &[&["key_file", "algorithms", "issuer", "audience"]] };
+
+pub(super) const CHECKPOINTS: Vocabulary =
+    Vocabulary { table: "checkpoints", names: &[&["listen", "url"]] };
 
 pub(super) const IDEMPOTENCY: Vocabulary = Vocabulary { table: "idempotency", names: &[PER_ROUTE] };
 

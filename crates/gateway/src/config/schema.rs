@@ -86,7 +86,7 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{ADMIN, IDEMPOTENCY, JWT, STORE, TOP};
+    use super::super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, STORE, TOP};
     use super::*;
 
     #[test]
@@ -98,6 +98,7 @@ mod tests {
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&JWT, "/properties/jwt/properties"),
+            (&CHECKPOINTS, "/properties/checkpoints/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),
             (&ROUTE, "/properties/route/items/properties"),
         ];

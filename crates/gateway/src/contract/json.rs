@@ -224,7 +224,8 @@ impl<'a> Rules<'a> {
             },
             interrupted: match recover {
                 Recover::Resume => "resume",
-                Recover::Hold | Recover::Auto => "hold",
+                Recover::Auto => "resume_if_noted",
+                Recover::Hold => "hold",
             },
             unprotected_without_store: *on_store_error == OnStoreError::Bypass,
             created_replayed_as_ok: *replay_status == ReplayStatus::Ok,

@@ -23,7 +23,7 @@ mod rules;
 mod tests;
 mod words;
 
-use selfsame::{KeyMode, Mode, Problem, Profile};
+use selfsame::{KeyMode, Mode, Problem, Profile, Recover};
 
 use crate::config::{Config, PublicUrl, Route, RouteSettings};
 use problems::Entry;
@@ -64,6 +64,7 @@ pub(crate) enum Form {
 
 impl Contract {
     pub(crate) fn of(config: &Config) -> Self {
+        let promised = |settings| promised(settings, config.checkpoints.is_some());
         let routes = config.routes.iter().map(|route| &route.settings);
         let settings: Vec<_> = [&config.defaults].into_iter().chain(routes).map(promised).collect();
         let mut profiles: Vec<Profile> = settings.iter().map(|settings| settings.profile).collect();
@@ -105,11 +106,16 @@ impl Contract {
     }
 }
 
-/// The settings as clients feel them: a key that is only observed is ignored.
-fn promised(settings: &RouteSettings) -> RouteSettings {
+/// The settings as clients feel them: a key that is only observed is ignored, and where nobody can
+/// save how far it has come, nobody can go on.
+fn promised(settings: &RouteSettings, has_checkpoints: bool) -> RouteSettings {
     let key = match settings.mode {
         Mode::Enforce => settings.key,
         Mode::Observe => KeyMode::Off,
     };
-    RouteSettings { key, ..settings.clone() }
+    let recover = match settings.recover {
+        Recover::Auto if !has_checkpoints => Recover::Hold,
+        recover => recover,
+    };
+    RouteSettings { key, recover, ..settings.clone() }
 }

@@ -77,7 +77,7 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
         Problem::UpstreamUnreachable | Problem::UpstreamFailed { held: true } => true,
-        Problem::UpstreamFailed { held: false } => keyed && resumes,
+        Problem::UpstreamFailed { held: false } => keyed && settings.recover != Recover::Hold,
         Problem::InvalidKey
         | Problem::KeyReused
         | Problem::InProgress

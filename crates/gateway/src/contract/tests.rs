@@ -142,6 +142,21 @@ fn what_comes_after_a_keys_time_is_told_as_it_is() {
 }
 
 #[test]
+fn what_comes_after_a_crash_is_told_as_it_is() {
+    let interrupted = |toml: &str| {
+        let rules = json(&format!("upstream = 'http://a'\n{toml}"), Form::Json);
+        rules["default"]["interrupted"].as_str().map(str::to_owned)
+    };
+    let points = "[checkpoints]\nlisten = '127.0.0.1:9'\n";
+    let hold = format!("{points}[idempotency]\nrecover = 'hold'");
+    assert_eq!(interrupted("").as_deref(), Some("hold"), "nobody can note anything");
+    assert_eq!(interrupted(points).as_deref(), Some("resume_if_noted"));
+    assert_eq!(interrupted(&hold).as_deref(), Some("hold"));
+    let page = render(&format!("upstream = 'http://a'\n{points}"), Form::Markdown);
+    assert!(page.contains("has noted how far it came"), "{page}");
+}
+
+#[test]
 fn every_link_leads_somewhere() {
     for toml in [PLAIN, RICH] {
         let html = render(toml, Form::Html);

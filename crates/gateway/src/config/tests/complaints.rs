@@ -139,6 +139,25 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "3:20: idempotency.methods: expected \"POST\", \"PATCH\", \"PUT\" or \"DELETE\", found \
              \"GET\"",
         ),
+        (
+            "[checkpoints]\nurl = 'http://a:1'",
+            "3:7: checkpoints.url: needs checkpoints.listen, the address to listen on",
+        ),
+        (
+            "[checkpoints]\nlisten = ':9'",
+            "3:10: checkpoints.listen: expected an address and port like \"127.0.0.1:8080\", \
+             \"0.0.0.0:8080\" or \"[::1]:8080\", found \":9\"",
+        ),
+        (
+            "[checkpoints]\nlisten = '0.0.0.0:9'",
+            "3:10: checkpoints.listen: 0.0.0.0:9 is no address that upstreams could be told; set \
+             checkpoints.url to one where they reach it",
+        ),
+        (
+            "[checkpoints]\nlisten = '127.0.0.1:9090'",
+            "3:10: checkpoints.listen: listen (127.0.0.1:8080), admin.listen (127.0.0.1:9090) and \
+             checkpoints.listen (127.0.0.1:9090) need different ports",
+        ),
         ("store = 'memory:'", "2:9: store: expected a table: write [store] on a line of its own"),
         (
             "[route]\nmatch = '/'",

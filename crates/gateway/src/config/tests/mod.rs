@@ -10,7 +10,7 @@ use selfsame::{
 };
 use selfsame_core::{FingerprintForm, Recover};
 
-use super::names::{ADMIN, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
+use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
 use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
@@ -71,6 +71,7 @@ fn without_a_file_only_the_upstream_is_needed() {
     assert_eq!(config.spool.as_deref(), Some(Path::new("./selfsame-data/spool")));
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.admin.token_file, None);
+    assert_eq!(config.checkpoints, None);
     assert_eq!(config.defaults, RouteSettings::default());
     assert_eq!(config.routes, []);
 }
@@ -142,6 +143,7 @@ fn every_setting_can_be_written() {
         status = true
         store = { url = "memory:", spool = "/spool" }
         admin = { listen = "0.0.0.0:1", token_file = "/t" }
+        checkpoints = { listen = "0.0.0.0:2", url = "http://gateway.internal:2/" }
         [idempotency]
         mode = "observe"
         profile = "stripe"
@@ -224,6 +226,9 @@ fn every_setting_can_be_written() {
     assert_eq!(config.defaults, expected);
     assert_eq!((config.store, config.spool), (StoreUrl::Memory, Some("/spool".into())));
     assert_eq!(config.admin.token_file, Some("/t".into()));
+    let checkpoints = config.checkpoints.expect("said");
+    assert_eq!(checkpoints.listen.to_string(), "0.0.0.0:2");
+    assert_eq!(checkpoints.url.expect("said").as_str(), "http://gateway.internal:2");
     assert_eq!(config.secret_file, Some("/s".into()));
     assert_eq!((config.connect_timeout, config.drain_timeout), (seconds(1), seconds(120)));
     assert_eq!(config.trusted_proxies.len(), 2);
@@ -332,8 +337,8 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    for vocabulary in [TOP, STORE, ADMIN, JWT, IDEMPOTENCY, ROUTE] {
-        let tables = ["store", "admin", "jwt", "idempotency", "route"];
+    for vocabulary in [TOP, STORE, ADMIN, CHECKPOINTS, JWT, IDEMPOTENCY, ROUTE] {
+        let tables = ["store", "admin", "checkpoints", "jwt", "idempotency", "route"];
         for name in vocabulary.iter().filter(|name| !tables.contains(name)) {
             let row = format!("| `{name}` |");
             assert!(DOCUMENTATION.contains(&row), "{name} is missing from CONFIGURATION.md");

@@ -47,7 +47,12 @@ pub(super) fn server_error_brief(settings: &RouteSettings) -> Line {
 pub(super) fn cut_short(settings: &RouteSettings) -> Line {
     match settings.recover {
         Recover::Resume => plain("A new attempt."),
-        Recover::Hold | Recover::Auto => plain(
+        Recover::Auto => plain(
+            "A new attempt, where the service has noted how far it came: it goes on from there. \
+             Else [outcome-unknown], until a person has looked: the work may have been done, and \
+             is not done again on a guess.",
+        ),
+        Recover::Hold => plain(
             "[outcome-unknown], until a person has looked: the work may have been done, and is \
              not done again on a guess.",
         ),
@@ -57,9 +62,11 @@ pub(super) fn cut_short(settings: &RouteSettings) -> Line {
 pub(super) fn cut_short_brief(settings: &RouteSettings) -> Line {
     match settings.recover {
         Recover::Resume => plain("an attempt that was cut short is made again"),
-        Recover::Hold | Recover::Auto => {
-            plain("after an attempt that was cut short a person has to look")
-        }
+        Recover::Auto => plain(
+            "an attempt that was cut short goes on from where it stopped, if the service has \
+             noted that",
+        ),
+        Recover::Hold => plain("after an attempt that was cut short a person has to look"),
     }
 }
 

@@ -1,0 +1,71 @@
+//! Recovery points for upstreams in any language: what they are told of a run, and the listener
+//! where they save how far it has come.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `claims` | the claim of a run, as text that only this installation can write |
+//! | `invitation` | the headers that an upstream gets |
+//! | `listener` | connections, and their bounds |
+//! | `api` | saving a checkpoint, and reading it again |
+//! | `refusal` | what is said instead |
+//!
+//! All decisions are the store's: a claim that reads well may still be one that was lost.
+
+mod api;
+mod claims;
+mod invitation;
+mod listener;
+mod refusal;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use selfsame::Idempotency;
+use selfsame_core::FullStore;
+use tokio::net::TcpListener;
+
+use crate::config::{self, PublicUrl};
+
+use claims::Claims;
+pub(crate) use invitation::Invitation;
+
+/// Where upstreams save how far they have come.
+pub(crate) struct Checkpoints {
+    listener: TcpListener,
+    url: Arc<str>,
+    claims: Arc<Claims>,
+    store: Arc<dyn FullStore>,
+}
+
+impl Checkpoints {
+    pub(crate) fn new(
+        listener: TcpListener,
+        settings: &config::Checkpoints,
+        idempotency: &Idempotency,
+        store: Arc<dyn FullStore>,
+    ) -> io::Result<Self> {
+        let url = match settings.url.as_ref().map(PublicUrl::as_str) {
+            Some(url) => url.into(),
+            None => format!("http://{}", listener.local_addr()?).into(),
+        };
+        let claims = Arc::new(Claims::new(idempotency.secret().clone()));
+        Ok(Self { listener, url, claims, store })
+    }
+
+    /// Where upstreams connect, with the port that was really bound.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What upstreams are told of their runs.
+    pub(crate) fn invitation(&self) -> Invitation {
+        Invitation::new(self.claims.clone(), &self.url)
+    }
+
+    /// Serves until the process ends: work that is still under way while we drain can be saved.
+    pub(crate) async fn serve(self) {
+        let points = api::Points { claims: self.claims, store: self.store };
+        listener::serve(self.listener, api::router(points)).await;
+    }
+}
