@@ -46,6 +46,7 @@ mod start;
 mod streams;
 mod takeover;
 mod tenants;
+mod tls;
 mod unreachable;
 mod upstreams;
 mod waiting;

@@ -15,6 +15,7 @@ use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
 use crate::routes::{Protection, Routes};
+use crate::tls::Tls;
 use crate::workers::Workers;
 use crate::{background, reaper, server, telemetry};
 
@@ -54,9 +55,11 @@ impl Gateway {
         let public = config.contract_page.then(|| contract.clone());
         let protection = Protection::new(&config, &idempotency);
         let routes = || Routes::new(&config, &protection, public.clone(), None);
-        let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
+        let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
+        let workers =
+            Workers::start(routes, tls.as_ref(), &stop).context("the threads cannot be started")?;
         let live = Live::new(config, origin, idempotency.clone(), contract, workers.routes());
-        let live = Arc::new(live);
+        let live = Arc::new(live.with_tls(tls));
         let admin = Admin {
             live: live.clone(),
             store: store.clone(),

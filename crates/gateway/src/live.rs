@@ -13,6 +13,7 @@ use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
 use crate::routes::{LiveRoutes, Protection, Routes};
 use crate::telemetry;
+use crate::tls::Tls;
 
 /// Where a configuration was read, and is read again.
 #[derive(Default)]
@@ -27,6 +28,7 @@ pub(crate) struct Live {
     idempotency: Idempotency,
     contract: RwLock<Arc<ContractPage>>,
     routes: Vec<Arc<LiveRoutes>>,
+    tls: Option<Arc<Tls>>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -41,7 +43,12 @@ impl Live {
         routes: Vec<Arc<LiveRoutes>>,
     ) -> Self {
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, served }
+        Self { origin, idempotency, contract, routes, tls: None, served }
+    }
+
+    /// With what connections are encrypted with.
+    pub(crate) fn with_tls(self, tls: Option<Arc<Tls>>) -> Self {
+        Self { tls, ..self }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -80,6 +87,9 @@ impl Live {
                  knows would run again; undo the change, or start once with --new-identity if that \
                  is meant"
             );
+        }
+        if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
+            tls.reload(config)?;
         }
         let contract = Arc::new(ContractPage::new(&config));
         let protection = Protection::new(&config, &self.idempotency);

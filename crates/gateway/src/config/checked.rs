@@ -4,8 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::mistakes::Mistakes;
@@ -13,6 +11,7 @@ use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
+use super::tls;
 use super::values::{DURATION, PATH, SWITCH};
 use super::{
     Admin, Config, Database, Overrides, Route, RouteSettings, StoreUrl, TenantSource, Upstream,
@@ -20,6 +19,8 @@ use super::{
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
+
+const NEEDS_CLIENTS: &str = "nobody is asked for a certificate; set tls.client_ca";
 
 /// Reads `source`, and `overrides` before it.
 pub(super) fn check(
@@ -55,16 +56,22 @@ pub(super) fn check(
     let mut trusted_proxies = Vec::new();
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
+    let tls = tls::read(&mut root, &mut mistakes);
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
+    let needs = Needs {
+        proxies: trusted_proxies.is_empty() && !root.is_wrong("trusted_proxies"),
+        clients: tls::asks_nobody(tls.as_ref()) && !root.is_wrong("tls"),
+    };
     let (defaults, routes) =
-        read_routes(&mut root, upstream.as_ref(), listen, &trusted_proxies, &mut mistakes);
+        read_routes(&mut root, upstream.as_ref(), listen, &needs, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
 
     match upstream {
         Some(upstream) if mistakes.is_empty() => Ok(Config {
             listen,
+            tls,
             upstream,
             connect_timeout,
             drain_timeout,
@@ -151,18 +158,23 @@ fn read_admin(
     Admin { listen, token_file }
 }
 
+/// What a tenant source may need and is not there.
+struct Needs {
+    proxies: bool,
+    clients: bool,
+}
+
 fn read_routes(
     root: &mut Section<'_>,
     upstream: Option<&Upstream>,
     listen: SocketAddr,
-    proxies: &[IpNet],
+    needs: &Needs,
     mistakes: &mut Mistakes,
 ) -> (RouteSettings, Vec<Route>) {
-    let needs_proxies = proxies.is_empty() && !root.is_wrong("trusted_proxies");
-    let check_tenant = |section: &mut Section<'_>, draft: &Draft| {
-        if needs_proxies && matches!(draft.settings.tenant, TenantSource::Header(_)) {
-            section.clash(&["tenant"], NEEDS_PROXIES);
-        }
+    let check_tenant = |section: &mut Section<'_>, draft: &Draft| match draft.settings.tenant {
+        TenantSource::Header(_) if needs.proxies => section.clash(&["tenant"], NEEDS_PROXIES),
+        TenantSource::Mtls if needs.clients => section.clash(&["tenant"], NEEDS_CLIENTS),
+        _ => {}
     };
     let mut idempotency = root.child(&IDEMPOTENCY);
     let defaults = Draft::default().changed_by(&mut idempotency);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `words`, `hosts`, `routes` | what a value may look like |
+//! | `values`, `network`, `tls`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
@@ -22,6 +22,7 @@ mod schema;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod values;
 mod words;
 
@@ -38,6 +39,7 @@ pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
+pub use tls::{ClientAuth, Tls};
 
 use file::Source;
 
@@ -48,6 +50,8 @@ use file::Source;
 pub struct Config {
     /// Where clients connect.
     pub listen: SocketAddr,
+    /// How clients connect there, if not in the clear.
+    pub tls: Option<Tls>,
     /// Where the work is done.
     pub upstream: Upstream,
     /// How long a connection to the upstream may take to come about.
@@ -132,6 +136,7 @@ impl Config {
         // All are named, so that a new one is put on one of the two sides.
         let Self {
             listen,
+            tls,
             store,
             database,
             spool,
@@ -149,6 +154,7 @@ impl Config {
         } = self;
         let changed = [
             ("listen", *listen != other.listen),
+            ("whether there is a [tls]", tls.is_some() != other.tls.is_some()),
             ("store.url", *store != other.store),
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("store.spool", *spool != other.spool),

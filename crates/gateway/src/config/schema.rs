@@ -86,7 +86,7 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{ADMIN, IDEMPOTENCY, STORE, TOP};
+    use super::super::names::{ADMIN, IDEMPOTENCY, STORE, TLS, TOP};
     use super::*;
 
     #[test]
@@ -95,6 +95,7 @@ mod tests {
         let of = |path: &str| schema.pointer(path).and_then(Value::as_object).expect("a table");
         let tables = [
             (&TOP, "/properties"),
+            (&TLS, "/properties/tls/properties"),
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),

@@ -96,6 +96,8 @@ pub enum TenantSource {
     Cookie(String),
     /// The value of a header that trusted proxies set.
     Header(HeaderName),
+    /// The certificate that the client has shown.
+    Mtls,
     /// Nowhere: everyone shares one key space.
     None,
 }

@@ -133,8 +133,10 @@ pub(super) const ORIGIN: Kind<Origin> = Kind {
     read: |value| Origin::parse(text(value)?).map_err(|_| Wrong::Form),
 };
 
-pub(super) const TENANT: Kind<TenantSource> =
-    Kind { expected: r#""authorization", "cookie:NAME", "header:NAME" or "none""#, read: tenant };
+pub(super) const TENANT: Kind<TenantSource> = Kind {
+    expected: r#""authorization", "cookie:NAME", "header:NAME", "mtls" or "none""#,
+    read: tenant,
+};
 
 fn header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
     text(value)?.parse().map_err(|_| Wrong::Form)
@@ -170,6 +172,7 @@ fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
     let (source, name) = text.split_once(':').unzip();
     match (source.unwrap_or(text), name) {
         ("authorization", None) => Ok(TenantSource::Authorization),
+        ("mtls", None) => Ok(TenantSource::Mtls),
         ("none", None) => Ok(TenantSource::None),
         ("header", Some(name)) => name.parse().map(TenantSource::Header).map_err(|_| Wrong::Form),
         // Cookies and headers are named with the same characters; a cookie keeps its case.
@@ -177,7 +180,7 @@ fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
             Ok(TenantSource::Cookie(name.to_owned()))
         }
         // What follows is not quoted: the URL may hold a password.
-        (source @ ("jwt" | "mtls" | "forward-auth"), _) => Err(Wrong::Later(format!("{source:?}"))),
+        (source @ ("jwt" | "forward-auth"), _) => Err(Wrong::Later(format!("{source:?}"))),
         _ => Err(Wrong::Form),
     }
 }
@@ -191,11 +194,12 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_comes_from_a_credential_a_cookie_a_header_or_nowhere() {
+    fn a_tenant_comes_from_a_credential_a_cookie_a_header_a_certificate_or_nowhere() {
         let table = [
             ("authorization", TenantSource::Authorization),
             ("cookie:SESSION_id", TenantSource::Cookie("SESSION_id".to_owned())),
             ("header:X-Account", TenantSource::Header(HeaderName::from_static("x-account"))),
+            ("mtls", TenantSource::Mtls),
             ("none", TenantSource::None),
         ];
         for (text, source) in table {
@@ -209,8 +213,7 @@ mod tests {
             let expected = format!("expected {}, found {text:?}", TENANT.expected);
             assert_eq!(take(&TENANT, text), Err(expected));
         }
-        let later =
-            [("jwt:sub", "jwt"), ("mtls", "mtls"), ("forward-auth:http://a", "forward-auth")];
+        let later = [("jwt:sub", "jwt"), ("forward-auth:http://a", "forward-auth")];
         for (text, source) in later {
             let expected = format!(
                 "{source:?} is not supported yet by this version; write {}",

@@ -58,7 +58,15 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "retention = '2h'",
             "2:1: unknown name \"retention\" here; it belongs below [idempotency]",
         ),
-        ("[tls]\ncert = 'x'", "2:2: \"tls\" is not supported yet by this version"),
+        ("tls = true", "2:7: tls: expected a table: write [tls] on a line of its own"),
+        (
+            "[tls]\ncert = 'x'",
+            "2:1: tls.key: is missing; name the PEM file with the certificate's key",
+        ),
+        (
+            "[idempotency]\ntenant = 'mtls'",
+            "3:10: idempotency.tenant: nobody is asked for a certificate; set tls.client_ca",
+        ),
         (
             "[idempotency]\nlease = 30",
             "3:9: idempotency.lease: expected a duration like \"500ms\", \"30s\", \"15m\", \

@@ -58,6 +58,10 @@ pub(super) fn tenant(settings: &RouteSettings) -> Line {
         TenantSource::Header(_) => {
             plain("Your account with this service, so no other caller can meet it.")
         }
+        TenantSource::Mtls => plain(
+            "Your client certificate (its subject and issuer), so no other caller can meet it; a \
+             renewed one is the same. Without one a request is refused as [missing-tenant].",
+        ),
         TenantSource::None => {
             plain("Everyone: all callers share their keys, so make them impossible to guess.")
         }
@@ -69,6 +73,7 @@ pub(super) fn tenant_brief(settings: &RouteSettings) -> Line {
         TenantSource::Authorization => plain("keys belong to the credential in `Authorization`"),
         TenantSource::Cookie(name) => line("keys belong to the cookie {}", [code(name)]),
         TenantSource::Header(_) => plain("keys belong to your account"),
+        TenantSource::Mtls => plain("keys belong to your client certificate"),
         TenantSource::None => plain("all callers share their keys"),
     }
 }
