@@ -47,6 +47,7 @@ mod streams;
 mod takeover;
 mod tenants;
 mod tls;
+mod tls_upstream;
 mod unreachable;
 mod upstreams;
 mod waiting;

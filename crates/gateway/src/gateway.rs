@@ -53,7 +53,7 @@ impl Gateway {
         let token = Token::open(&config)?;
         let on_loopback = config.admin.listen.ip().is_loopback();
         let public = config.contract_page.then(|| contract.clone());
-        let protection = Protection::new(&config, &idempotency);
+        let protection = Protection::new(&config, &idempotency)?;
         let routes = || Routes::new(&config, &protection, public.clone(), None);
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
         let workers =

@@ -88,11 +88,11 @@ impl Live {
                  is meant"
             );
         }
+        let contract = Arc::new(ContractPage::new(&config));
+        let protection = Protection::new(&config, &self.idempotency)?;
         if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
             tls.reload(config)?;
         }
-        let contract = Arc::new(ContractPage::new(&config));
-        let protection = Protection::new(&config, &self.idempotency);
         for routes in &self.routes {
             let public = config.contract_page.then(|| contract.clone());
             routes.change(|before| Routes::new(&config, &protection, public, Some(before)));

@@ -12,7 +12,8 @@ use tower_layer::Layer;
 use crate::config::{self, Config, Host, RouteSettings};
 use crate::contract::ContractPage;
 use crate::tenant;
-use crate::upstream::{Upstream, Upstreams};
+use crate::tls::files::Unfit;
+use crate::upstream::{Outward, Upstream, Upstreams};
 
 /// The upstream behind one route's policy.
 pub(crate) type Protected = IdempotencyService<Upstream>;
@@ -60,6 +61,7 @@ pub(crate) struct Protection {
     /// In the order of the configuration's routes.
     routes: Vec<Guard>,
     otherwise: Guard,
+    outward: Outward,
 }
 
 struct Guard {
@@ -68,7 +70,9 @@ struct Guard {
 }
 
 impl Protection {
-    pub(crate) fn new(config: &Config, idempotency: &Idempotency) -> Self {
+    /// # Errors
+    /// A file for TLS with upstreams that is of no use.
+    pub(crate) fn new(config: &Config, idempotency: &Idempotency) -> Result<Self, Unfit> {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let address: Arc<str> = config.contract_address().into();
         let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
@@ -83,7 +87,8 @@ impl Protection {
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
-        Self { routes: routes.collect(), otherwise: guard("default", &config.defaults, None) }
+        let otherwise = guard("default", &config.defaults, None);
+        Ok(Self { routes: routes.collect(), otherwise, outward: Outward::open(config)? })
     }
 }
 
@@ -106,7 +111,7 @@ impl Routes {
         let mut upstreams = Upstreams::default();
         let mut upstream = |at: &Option<config::Upstream>| {
             let address = at.as_ref().unwrap_or(&config.upstream);
-            upstreams.at(address, config.connect_timeout, &known).clone()
+            upstreams.at(address, &protection.outward, &known).clone()
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
         let (at_host, anywhere) = Default::default();

@@ -5,6 +5,7 @@
 
 mod headers;
 mod http2;
+mod tls;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::TE;
 use http::request::Parts;
-use http::uri::{PathAndQuery, Scheme, Uri};
+use http::uri::{PathAndQuery, Uri};
 use http::{HeaderValue, Request, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -29,8 +30,11 @@ use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run
 use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
-use crate::config::{self, Protocol};
+use crate::config::{self, Config, Protocol};
+use crate::tls::files::Unfit;
 use http2::{Connections, Slot};
+pub(crate) use tls::ClientTls;
+use tls::Connector;
 
 /// How long an unused connection to the upstream is kept. Many servers close theirs after two to
 /// five seconds, and what is sent just then is lost: its key would be held for a person. A new
@@ -48,7 +52,7 @@ type Outgoing = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) struct Upstream {
     link: Link,
     address: config::Upstream,
-    connect_timeout: Duration,
+    outward: Outward,
     dialect: Dialect,
 }
 
@@ -62,23 +66,54 @@ impl Upstreams {
     pub(crate) fn at(
         &mut self,
         address: &config::Upstream,
-        connect_timeout: Duration,
+        outward: &Outward,
         known: &Self,
     ) -> &Upstream {
-        let is_it = |upstream: &Upstream| upstream.is_at(address, connect_timeout);
+        let is_it = |upstream: &Upstream| upstream.is_at(address, outward);
         let index = self.0.iter().position(is_it).unwrap_or_else(|| {
             let known = known.0.iter().find(|upstream| is_it(upstream)).cloned();
-            self.0.push(known.unwrap_or_else(|| Upstream::new(address.clone(), connect_timeout)));
+            self.0.push(known.unwrap_or_else(|| Upstream::new(address.clone(), outward.clone())));
             self.0.len() - 1
         });
         &self.0[index]
     }
 }
 
+/// What all connections to upstreams have in common.
+#[derive(Clone)]
+pub(crate) struct Outward {
+    connect_timeout: Duration,
+    /// There where an upstream is spoken to over TLS.
+    tls: Option<Arc<ClientTls>>,
+}
+
+impl Outward {
+    /// As `config` says; its files are read.
+    ///
+    /// # Errors
+    /// A file that is of no use.
+    pub(crate) fn open(config: &Config) -> Result<Self, Unfit> {
+        let tls = config.has_encrypted_upstream().then(|| ClientTls::open(&config.upstream_tls));
+        let tls = tls.transpose()?.map(Arc::new);
+        Ok(Self { connect_timeout: config.connect_timeout, tls })
+    }
+
+    fn connector(&self, tcp: HttpConnector, address: &config::Upstream) -> Connector {
+        Connector::new(tcp, address, self.tls.as_deref(), self.connect_timeout)
+    }
+
+    /// Whether a connection to `address` would be another one with `other`.
+    fn is_same_for(&self, address: &config::Upstream, other: &Self) -> bool {
+        let (ours, others) = (self.tls.as_ref(), other.tls.as_ref());
+        let is_same = ours.zip(others).is_some_and(|(ours, others)| Arc::ptr_eq(ours, others));
+        self.connect_timeout == other.connect_timeout && (!address.is_encrypted || is_same)
+    }
+}
+
 /// How it is spoken to.
 #[derive(Clone)]
 enum Link {
-    Http1(Arc<Client<HttpConnector, Outgoing>>),
+    Http1(Arc<Client<Connector, Outgoing>>),
     Http2(Arc<Connections>),
 }
 
@@ -90,18 +125,18 @@ enum Forwarded {
 }
 
 impl Upstream {
-    fn new(address: config::Upstream, connect_timeout: Duration) -> Self {
+    fn new(address: config::Upstream, outward: Outward) -> Self {
         let link = match address.protocol {
-            Protocol::Http1 => Link::Http1(Arc::new(http1(connect_timeout))),
-            Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, connect_timeout))),
+            Protocol::Http1 => Link::Http1(Arc::new(http1(&address, &outward))),
+            Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, &outward))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { link, address, connect_timeout, dialect }
+        Self { link, address, outward, dialect }
     }
 
     /// Whether it is the one that [`Upstream::new`] would make.
-    fn is_at(&self, address: &config::Upstream, connect_timeout: Duration) -> bool {
-        self.address == *address && self.connect_timeout == connect_timeout
+    fn is_at(&self, address: &config::Upstream, outward: &Outward) -> bool {
+        self.address == *address && self.outward.is_same_for(address, outward)
     }
 
     /// The same for a route that words its refusals so.
@@ -128,7 +163,9 @@ impl Upstream {
             Ok(response) => {
                 Forwarded::Answered(response.map(|body| Answered { body, _slot: None }))
             }
-            Err(error) if error.is_connect() => Forwarded::NeverSent(error.into()),
+            Err(error) if error.is_connect() || tls::was_turned_away(&error) => {
+                Forwarded::NeverSent(error.into())
+            }
             Err(error) => Forwarded::AnswerLost(error.into()),
         }
     }
@@ -147,7 +184,7 @@ impl Upstream {
         }
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
-            .scheme(Scheme::HTTP)
+            .scheme(self.address.scheme())
             .authority(authority)
             .path_and_query(path.unwrap_or(PathAndQuery::from_static("/")))
             .build()?;
@@ -158,10 +195,8 @@ impl Upstream {
     }
 }
 
-fn http1(connect_timeout: Duration) -> Client<HttpConnector, Outgoing> {
-    let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(connect_timeout));
+fn http1(address: &config::Upstream, outward: &Outward) -> Client<Connector, Outgoing> {
+    let connector = outward.connector(HttpConnector::new(), address);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)

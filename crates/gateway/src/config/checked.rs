@@ -65,6 +65,9 @@ pub(super) fn check(
     };
     let (defaults, routes) =
         read_routes(&mut root, upstream.as_ref(), listen, &needs, &mut mistakes);
+    let of_routes = routes.iter().filter_map(|route| route.upstream.as_ref());
+    let is_encrypted = of_routes.chain(upstream.as_ref()).any(|upstream| upstream.is_encrypted);
+    let upstream_tls = tls::read_upstream(&mut root, is_encrypted, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
 
@@ -73,6 +76,7 @@ pub(super) fn check(
             listen,
             tls,
             upstream,
+            upstream_tls,
             connect_timeout,
             drain_timeout,
             trusted_proxies,

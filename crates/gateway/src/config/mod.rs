@@ -39,7 +39,7 @@ pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
-pub use tls::{ClientAuth, Tls};
+pub use tls::{ClientAuth, Tls, UpstreamTls};
 
 use file::Source;
 
@@ -54,6 +54,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// Where the work is done.
     pub upstream: Upstream,
+    /// How upstreams are known that are spoken to over TLS.
+    pub upstream_tls: UpstreamTls,
     /// How long a connection to the upstream may take to come about.
     pub connect_timeout: Duration,
     /// How long running work may take to end at shutdown.
@@ -143,6 +145,7 @@ impl Config {
             admin,
             secret_file,
             upstream: _,
+            upstream_tls: _,
             connect_timeout: _,
             drain_timeout: _,
             trusted_proxies: _,
@@ -162,6 +165,12 @@ impl Config {
             ("secret_file", *secret_file != other.secret_file),
         ];
         changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()
+    }
+
+    /// Whether an upstream is spoken to over TLS.
+    pub fn has_encrypted_upstream(&self) -> bool {
+        let of_routes = self.routes.iter().filter_map(|route| route.upstream.as_ref());
+        of_routes.chain([&self.upstream]).any(|upstream| upstream.is_encrypted)
     }
 
     /// Where clients read the rules; relative to the service where its address was not said.

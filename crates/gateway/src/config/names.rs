@@ -12,12 +12,15 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page"],
-        &["tls", "store", "admin", "idempotency", "route"],
+        &["tls", "upstream_tls", "store", "admin", "idempotency", "route"],
     ],
 };
 
 pub(super) const TLS: Vocabulary =
     Vocabulary { table: "tls", names: &[&["cert", "key", "client_ca", "client_auth"]] };
+
+pub(super) const UPSTREAM_TLS: Vocabulary =
+    Vocabulary { table: "upstream_tls", names: &[&["ca", "cert", "key", "server_name"]] };
 
 pub(super) const STORE: Vocabulary =
     Vocabulary { table: "store", names: &[&["url", "spool", "direct_url", "auto_migrate"]] };
@@ -84,7 +87,7 @@ impl Vocabulary {
             return format!("{name:?} is not supported yet by this version");
         }
         // A setting below the wrong [table] is the commonest slip that TOML invites.
-        let homes = [TOP, STORE, ADMIN, IDEMPOTENCY, TLS];
+        let homes = [TOP, STORE, ADMIN, IDEMPOTENCY, TLS, UPSTREAM_TLS];
         let home = homes.into_iter().find(|other| other.contains(name));
         match (home, self.nearest(name)) {
             (Some(home), _) => format!("unknown name {name:?} here; it belongs {}", home.place()),

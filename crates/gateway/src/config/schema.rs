@@ -86,7 +86,7 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{ADMIN, IDEMPOTENCY, STORE, TLS, TOP};
+    use super::super::names::{ADMIN, IDEMPOTENCY, STORE, TLS, TOP, UPSTREAM_TLS};
     use super::*;
 
     #[test]
@@ -96,6 +96,7 @@ mod tests {
         let tables = [
             (&TOP, "/properties"),
             (&TLS, "/properties/tls/properties"),
+            (&UPSTREAM_TLS, "/properties/upstream_tls/properties"),
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),

@@ -2,11 +2,15 @@
 
 use std::path::PathBuf;
 
+use rustls::pki_types::ServerName;
+
 use super::file::Section;
 use super::mistakes::Mistakes;
-use super::names::TLS;
+use super::names::{TLS, UPSTREAM_TLS};
+use super::network::SERVER_NAME;
 use super::values::{Kind, PATH, choice};
 use crate::tls::{self, files::Unfit};
+use crate::upstream::ClientTls;
 
 /// How clients connect: encrypted, and not otherwise.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +78,53 @@ pub(super) fn read(root: &mut Section<'_>, mistakes: &mut Mistakes) -> Option<Tl
         && let Err(Unfit { setting, text }) = tls::check(tls)
     {
         section.clash(&[setting], text);
+    }
+    section.finish(mistakes);
+    tls
+}
+
+/// How upstreams are known that are spoken to over TLS, and what they are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// The file with the authorities that vouch for them; without one, those of the system do.
+    pub ca: Option<PathBuf>,
+    /// The files with the certificate that they are shown, and with its key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// Whom their certificates must be for, where that is not the host they are reached at.
+    pub server_name: Option<ServerName<'static>>,
+}
+
+/// The table `[upstream_tls]`. Its files are read where an upstream `is_encrypted`.
+pub(super) fn read_upstream(
+    root: &mut Section<'_>,
+    is_encrypted: bool,
+    mistakes: &mut Mistakes,
+) -> UpstreamTls {
+    let mut section = root.child(&UPSTREAM_TLS);
+    let (cert, key) = (section.get("cert", &PATH), section.get("key", &PATH));
+    if cert.is_some() != key.is_some() && !section.is_wrong("cert") && !section.is_wrong("key") {
+        section.clash(&["cert", "key"], "a certificate and its key are only of use together");
+    }
+    let tls = UpstreamTls {
+        ca: section.get("ca", &PATH),
+        identity: cert.zip(key),
+        server_name: section.get("server_name", &SERVER_NAME),
+    };
+    let is_sure = ["ca", "cert", "key"].iter().all(|name| !section.is_wrong(name));
+    match is_encrypted {
+        true if is_sure => {
+            if let Err(Unfit { setting, text }) = ClientTls::open(&tls) {
+                match section.blame(&[setting]) {
+                    Some(_) => section.clash(&[setting], text),
+                    None => section.missing(setting, &text),
+                }
+            }
+        }
+        false if !root.is_wrong("upstream") => {
+            let names = ["ca", "cert", "key", "server_name"];
+            section.clash(&names, "no upstream is spoken to over TLS, as \"https://…\" would be");
+        }
+        _ => {}
     }
     section.finish(mistakes);
     tls

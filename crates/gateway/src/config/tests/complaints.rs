@@ -266,7 +266,7 @@ fn a_wrong_value_does_not_make_others_look_wrong() {
 fn every_mistake_is_reported_at_once() {
     let text = r#"
 listen = 8080
-upstream = "https://api.example.com"
+upstream = "ftp://api.example.com"
 drain_timout = "30s"
 
 [store]
@@ -284,8 +284,8 @@ retention = "5m"
         load(text).expect_err("mistakes").to_string(),
         "f.toml:2:10: listen: expected an address and port like \"127.0.0.1:8080\", \
          \"0.0.0.0:8080\" or \"[::1]:8080\", found the integer 8080\n\
-         f.toml:3:12: upstream: https is not supported yet by this version; write a host and port \
-         like \"http://127.0.0.1:3000\" or \"h2c://127.0.0.1:50051\"\n\
+         f.toml:3:12: upstream: expected a host and port like \"http://127.0.0.1:3000\", \
+         \"https://api.internal\" or \"h2c://127.0.0.1:50051\", found \"ftp://api.example.com\"\n\
          f.toml:4:1: unknown name \"drain_timout\"; did you mean \"drain_timeout\"?\n\
          f.toml:7:7: store.url: \"mysql:\" is not supported yet by this version; write \"memory:\", \
          a folder like \"file:./selfsame-data\" or a database like \

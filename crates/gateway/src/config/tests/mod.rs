@@ -11,7 +11,7 @@ use selfsame::{
 };
 use selfsame_core::{FingerprintForm, Recover};
 
-use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TLS, TOP};
+use super::names::{ADMIN, IDEMPOTENCY, ROUTE, STORE, TLS, TOP, UPSTREAM_TLS};
 use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
@@ -321,8 +321,8 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    for vocabulary in [TOP, TLS, STORE, ADMIN, IDEMPOTENCY, ROUTE] {
-        let tables = ["tls", "store", "admin", "idempotency", "route"];
+    for vocabulary in [TOP, TLS, UPSTREAM_TLS, STORE, ADMIN, IDEMPOTENCY, ROUTE] {
+        let tables = ["tls", "upstream_tls", "store", "admin", "idempotency", "route"];
         for name in vocabulary.iter().filter(|name| !tables.contains(name)) {
             let row = format!("| `{name}` |");
             assert!(DOCUMENTATION.contains(&row), "{name} is missing from CONFIGURATION.md");

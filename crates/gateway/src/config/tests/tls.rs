@@ -47,6 +47,38 @@ fn certificates_are_asked_for_where_an_authority_is_named() {
 }
 
 #[test]
+fn an_upstream_over_tls_may_have_its_own_authority_and_ask_who_we_are() {
+    let folder = folder();
+    let load_with = |upstream: &str, tls: &str| {
+        let path = folder.path().display().to_string();
+        load(&format!("upstream = '{upstream}'\n[upstream_tls]\n{}", tls.replace('$', &path)))
+    };
+    let whole = "ca = '$/ca.pem'\ncert = '$/cert.pem'\nkey = '$/key.pem'\nserver_name = 'a.b'";
+    let tls = load_with("https://a", whole).expect("valid").upstream_tls;
+    assert!(tls.ca.is_some() && tls.identity.is_some() && tls.server_name.is_some());
+    let table = [
+        ("https://a", "ca = '$/gone.pem'", "3:6: upstream_tls.ca: "),
+        (
+            "https://a",
+            "ca = '$/ca.pem'\ncert = '$/cert.pem'",
+            "4:8: upstream_tls.cert: a certificate and",
+        ),
+        ("h2://a", &whole.replace("key.pem", "other.pem"), "5:7: upstream_tls.key: "),
+        (
+            "https://a",
+            "ca = '$/ca.pem'\nserver_name = 'a b'",
+            "4:15: upstream_tls.server_name: exp",
+        ),
+        ("http://a", "ca = '$/ca.pem'", "3:6: upstream_tls.ca: no upstream is spoken to over TLS"),
+    ];
+    for (upstream, tls, expected) in table {
+        let said = load_with(upstream, tls).expect_err("a mistake").to_string();
+        assert!(said.starts_with(&format!("f.toml:{expected}")), "{said}");
+        assert!(said.ends_with("\n1 mistake"), "{said}");
+    }
+}
+
+#[test]
 fn a_file_that_is_of_no_use_is_told_with_its_line() {
     let folder = folder();
     let whole = "cert = '$/cert.pem'\nkey = '$/key.pem'";
