@@ -125,6 +125,8 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     };
     // A restart does not wait for the last connections to be forgotten.
     socket.set_reuseaddr(true)?;
+    // Connections have it from here: one whose other end vanished does not stay for ever.
+    socket.set_keepalive(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }

@@ -6,6 +6,7 @@ mod cli;
 mod commands;
 mod config;
 mod contract;
+mod forwarded;
 mod framing;
 mod gateway;
 mod http2;
@@ -22,6 +23,7 @@ mod telemetry;
 mod tenant;
 mod tls;
 mod unread;
+mod upgrade;
 mod upstream;
 mod workers;
 

@@ -67,6 +67,7 @@ pub(crate) struct Protection {
 struct Guard {
     layer: IdempotencyLayer,
     dialect: Dialect,
+    trusted: Arc<[IpNet]>,
 }
 
 impl Protection {
@@ -83,7 +84,7 @@ impl Protection {
                 // Where hosts are told apart, another host is another request.
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
-            Guard { layer: idempotency.layer(policy), dialect }
+            Guard { layer: idempotency.layer(policy), dialect, trusted: trusted.clone() }
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
@@ -94,7 +95,7 @@ impl Protection {
 
 impl Guard {
     fn before(&self, upstream: &Upstream) -> Protected {
-        self.layer.layer(upstream.with_dialect(self.dialect.clone()))
+        self.layer.layer(upstream.on_route(self.dialect.clone(), self.trusted.clone()))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The accept loop: connections in, requests to the routes, and a graceful end.
 
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::framing::Watched;
@@ -28,7 +30,7 @@ use crate::tls::{Secured, Tls};
 use crate::unread::Patient;
 use crate::upstream::UpstreamBody;
 use crate::workers::Workers;
-use crate::{http2, target};
+use crate::{http2, target, upgrade};
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -55,6 +57,8 @@ pub(crate) async fn accept(listener: TcpListener, workers: &Workers, stop: &Canc
 pub(crate) struct Door {
     pub(crate) peer: Peer,
     pub(crate) routes: Arc<LiveRoutes>,
+    /// Connections that have left HTTP.
+    pub(crate) tunnels: TaskTracker,
 }
 
 impl Door {
@@ -97,7 +101,7 @@ pub(crate) async fn connection(
     }
     let spoken = stop.run_until_cancelled(timeout(HEAD_TIMEOUT, Spoken::on(stream)));
     let ended = match spoken.await {
-        Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, watcher).await,
+        Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, stop, watcher).await,
         // Boxed, so that connections of HTTP/1.1 do not hold room for it.
         Some(Ok(Ok(Spoken::Http2(stream)))) => Box::pin(http2(stream, door, watcher)).await,
         _ => return tracing::debug!("a connection ended before it said anything"),
@@ -127,7 +131,7 @@ async fn encrypted(
     door.peer.holder = holder;
     log_end(match is_http2 {
         true => http2(stream, door, watcher).await,
-        false => http1(stream, door, watcher).await,
+        false => http1(stream, door, stop, watcher).await,
     });
 }
 
@@ -137,13 +141,20 @@ fn log_end(ended: hyper::Result<()>) {
     }
 }
 
-async fn http1<S>(stream: S, door: Door, watcher: Watcher) -> hyper::Result<()>
+/// `_watcher` is held until the end. It cannot watch a connection that may leave HTTP.
+async fn http1<S>(
+    stream: S,
+    door: Door,
+    stop: CancellationToken,
+    _watcher: Watcher,
+) -> hyper::Result<()>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
     let stream = Watched::new(stream);
     let framing = stream.framing();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        upgrade::expect(&mut request, &door.tunnels);
         let is_clear = framing.is_clear(request.headers());
         let entered = is_clear.then(|| door.enter(request));
         async move {
@@ -158,8 +169,15 @@ where
         .header_read_timeout(HEAD_TIMEOUT)
         // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
-    watcher.watch(connection).await
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => return ended,
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
 }
 
 async fn http2<S>(stream: S, door: Door, watcher: Watcher) -> hyper::Result<()>

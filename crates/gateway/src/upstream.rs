@@ -15,10 +15,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::TE;
+use http::header::{CONNECTION, TE, UPGRADE};
 use http::request::Parts;
 use http::uri::{PathAndQuery, Uri};
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full};
@@ -26,12 +26,16 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use ipnet::IpNet;
 use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run};
 use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
 use crate::config::{self, Config, Protocol};
+use crate::forwarded;
+use crate::peer::Peer;
 use crate::tls::files::Unfit;
+use crate::upgrade::Wish;
 use http2::{Connections, Slot};
 pub(crate) use tls::ClientTls;
 use tls::Connector;
@@ -40,6 +44,9 @@ use tls::Connector;
 /// five seconds, and what is sent just then is lost: its key would be held for a person. A new
 /// connection costs next to nothing beside that.
 const POOL_IDLE: Duration = Duration::from_millis(1500);
+
+/// How long a silent connection may be dead before the system asks.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
 
 /// What the upstream answers, or what stands in for it.
 pub(crate) type UpstreamBody = Either<Answered, Full<Bytes>>;
@@ -54,6 +61,8 @@ pub(crate) struct Upstream {
     address: config::Upstream,
     outward: Outward,
     dialect: Dialect,
+    /// Whose word on a request's way counts.
+    trusted: Arc<[IpNet]>,
 }
 
 /// The services behind the gateway, one for each address: routes share their connections, and those
@@ -131,7 +140,7 @@ impl Upstream {
             Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, &outward))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { link, address, outward, dialect }
+        Self { link, address, outward, dialect, trusted: Arc::default() }
     }
 
     /// Whether it is the one that [`Upstream::new`] would make.
@@ -139,9 +148,9 @@ impl Upstream {
         self.address == *address && self.outward.is_same_for(address, outward)
     }
 
-    /// The same for a route that words its refusals so.
-    pub(crate) fn with_dialect(&self, dialect: Dialect) -> Self {
-        Self { dialect, ..self.clone() }
+    /// The same for a route that words its refusals so, and trusts these proxies.
+    pub(crate) fn on_route(&self, dialect: Dialect, trusted: Arc<[IpNet]>) -> Self {
+        Self { dialect, trusted, ..self.clone() }
     }
 
     async fn forward<B>(&self, request: Request<B>) -> Forwarded
@@ -150,8 +159,15 @@ impl Upstream {
         B::Error: Into<BoxError>,
     {
         let (mut parts, body) = request.into_parts();
+        let wish = match self.link {
+            Link::Http1(_) => Wish::of(&mut parts),
+            Link::Http2(_) => None,
+        };
         if let Err(error) = self.rewrite(&mut parts) {
             return Forwarded::NeverSent(error.into());
+        }
+        if let Some(wish) = &wish {
+            wish.tell(&mut parts.headers);
         }
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let client = match &self.link {
@@ -160,7 +176,13 @@ impl Upstream {
         };
         // The client's own retry re-sends only what was never begun.
         match client.request(request).await {
-            Ok(response) => {
+            Ok(mut response) => {
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    let Some(wish) = wish else {
+                        return Forwarded::AnswerLost("it changed the protocol unasked".into());
+                    };
+                    wish.fulfil(&mut response);
+                }
                 Forwarded::Answered(response.map(|body| Answered { body, _slot: None }))
             }
             Err(error) if error.is_connect() || tls::was_turned_away(&error) => {
@@ -173,6 +195,10 @@ impl Upstream {
     fn rewrite(&self, parts: &mut Parts) -> Result<(), http::Error> {
         let te = headers::te_trailers(&parts.headers);
         headers::drop_what_stays(&mut parts.headers);
+        if let Some(peer) = parts.extensions.get::<Peer>() {
+            forwarded::tell(&mut parts.headers, peer, peer.is_among(&self.trusted));
+        }
+        forwarded::sign(&mut parts.headers, parts.version);
         let mut authority = self.address.authority.clone();
         match self.link {
             Link::Http1(_) => parts.version = Version::HTTP_11,
@@ -196,7 +222,10 @@ impl Upstream {
 }
 
 fn http1(address: &config::Upstream, outward: &Outward) -> Client<Connector, Outgoing> {
-    let connector = outward.connector(HttpConnector::new(), address);
+    let mut connector = HttpConnector::new();
+    // Of one that left HTTP, nothing else may ever tell that its other end is gone.
+    connector.set_keepalive(Some(PROBE_AFTER));
+    let connector = outward.connector(connector, address);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)
@@ -230,7 +259,16 @@ where
 }
 
 fn answered(mut response: Response<Answered>) -> Response<UpstreamBody> {
+    let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = response.headers_mut().remove(UPGRADE).filter(|_| is_switching);
     headers::drop_what_stays(response.headers_mut());
+    // A part of the answer: it is kept with it, and the same whenever it is given again.
+    let version = response.version();
+    forwarded::sign(response.headers_mut(), version);
+    if let Some(protocol) = protocol {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(UPGRADE, protocol);
+    }
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
 }

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::background;
 use crate::peer::Peer;
@@ -129,7 +130,7 @@ impl Worker {
 
 /// Serves what arrives until `stop`, then lets each connection end the request it is at.
 async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: CancellationToken) {
-    let graceful = GracefulShutdown::new();
+    let (graceful, tunnels) = (GracefulShutdown::new(), TaskTracker::new());
     loop {
         let next = tokio::select! {
             next = arrived.recv() => next,
@@ -141,7 +142,7 @@ async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: Can
         let Some(Arrived { stream, peer, place }) = next else { break };
         let peer = Peer { address: peer, is_encrypted: false, holder: None };
         let Serving { routes, tls } = serving.clone();
-        let door = Door { peer, routes };
+        let door = Door { peer, routes, tunnels: tunnels.clone() };
         let (stop, watcher) = (stop.clone(), graceful.watcher());
         background::spawn(async move {
             server::connection(stream, door, tls, stop, watcher).await;
@@ -149,4 +150,6 @@ async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: Can
         });
     }
     graceful.shutdown().await;
+    tunnels.close();
+    tunnels.wait().await;
 }

@@ -20,7 +20,7 @@ use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
 use super::tls::Connector;
-use super::{Answered, Forwarded, Outgoing, Outward, POOL_IDLE};
+use super::{Answered, Forwarded, Outgoing, Outward, POOL_IDLE, PROBE_AFTER};
 use crate::{background, config};
 
 /// How many requests go over one connection before another is opened: what servers are asked to
@@ -32,9 +32,6 @@ const CONNECTIONS_MAX: usize = 32;
 const HEAD_BYTES_MAX: u32 = 256 * 1024;
 /// How often a request is tried that the connection gave back unsent, because it was closing.
 const TRIES: usize = 3;
-/// How long a silent connection may be dead before the system asks. Not HTTP/2's own pings: gRPC
-/// servers close a connection that sends more than one in five minutes, and its requests with it.
-const PROBE_AFTER: Duration = Duration::from_secs(15);
 /// How long what was sent may stay without the other system's acknowledgement.
 #[cfg(target_os = "linux")]
 const UNHEARD_MAX: Duration = Duration::from_secs(30);
@@ -70,6 +67,8 @@ pub(super) type Slot = Arc<()>;
 impl Connections {
     pub(super) fn new(address: &config::Upstream, outward: &Outward) -> Self {
         let mut connector = HttpConnector::new();
+        // Not HTTP/2's own pings: gRPC servers close a connection that sends more than one in five
+        // minutes, and its requests with it.
         connector.set_keepalive(Some(PROBE_AFTER));
         connector.set_keepalive_interval(Some(PROBE_AFTER / 3));
         connector.set_keepalive_retries(Some(3));
