@@ -97,7 +97,7 @@ async fn it_gets_the_request_as_it_was_sent_and_its_answer_is_given_again() {
     ] {
         assert!(seen.contains(part), "{part} in {seen}");
     }
-    assert!(!seen.contains("host:") && seen.ends_with("\nbody"), "{seen}");
+    assert!(!seen.contains("\nhost:") && seen.ends_with("\nbody"), "{seen}");
     assert_eq!(answers[0].trailers, [("x-sum".to_owned(), "7".to_owned())]);
     answers[1].replays(&answers[0]);
 

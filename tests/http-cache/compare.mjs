@@ -39,6 +39,9 @@ const HOP_BY_HOP = [
   'connection', 'keep-alive', 'proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te',
   'transfer-encoding', 'upgrade'
 ]
+// What a gateway adds (RFC 7239; RFC 9110, 7.6.3).
+const OURS = ['forwarded', 'x-forwarded-for', 'x-forwarded-host', 'x-forwarded-proto']
+const SIGNATURE = '1.1 selfsame'
 // The tests' own labels: some tests share a list of headers, and add theirs to it in any order.
 const LABELS = ['req-num', 'test-id', 'test-name']
 // More than a few tests that are not even like themselves mean that something else is wrong.
@@ -108,7 +111,7 @@ function comparable ({ uuid, result, answers, requests }, base) {
     answers: answers.map(answer => ({ ...answer, headers: endToEnd(answer.headers) })),
     requests: requests.map(request => {
       const headers = endToEnd(request.request_headers)
-      LABELS.forEach(name => delete headers[name])
+      ;[...LABELS, ...OURS].forEach(name => delete headers[name])
       return { method: request.request_method, headers }
     })
   }
@@ -123,7 +126,12 @@ function comparable ({ uuid, result, answers, requests }, base) {
 function endToEnd (headers) {
   const named = [headers.connection ?? []].flat().flatMap(list => list.toLowerCase().split(/\s*,\s*/))
   const kept = Object.entries(headers).filter(([name]) => ![...HOP_BY_HOP, ...named].includes(name))
-  return Object.fromEntries(kept)
+  const unsigned = ([name, values]) => {
+    if (name !== 'via') return [[name, values]]
+    const hops = [values].flat().flatMap(line => line.split(/\s*,\s*/)).filter(hop => hop !== SIGNATURE)
+    return hops.length === 0 ? [] : [[name, hops]]
+  }
+  return Object.fromEntries(kept.flatMap(unsigned))
 }
 
 function report (direct, again, through) {

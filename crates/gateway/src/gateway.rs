@@ -17,6 +17,7 @@ use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
 use crate::routes::{Pages, Protection, Routes};
 use crate::status::StatusPage;
+use crate::tls::Tls;
 use crate::workers::Workers;
 use crate::{background, reaper, server, telemetry};
 
@@ -68,10 +69,12 @@ impl Gateway {
             status: Arc::new(StatusPage::new(store.clone())),
         };
         let invitation = checkpoints.as_ref().map(Checkpoints::invitation);
-        let protection = Protection::new(&config, &idempotency, invitation.as_ref());
+        let protection = Protection::new(&config, &idempotency, invitation.as_ref())?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
-        let workers = Workers::start(routes, &stop).context("the threads cannot be started")?;
-        let rules = live::Rules { contract, routes: workers.routes(), invitation };
+        let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
+        let workers =
+            Workers::start(routes, tls.as_ref(), &stop).context("the threads cannot be started")?;
+        let rules = live::Rules { contract, routes: workers.routes(), invitation, tls };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -158,6 +161,8 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     };
     // A restart does not wait for the last connections to be forgotten.
     socket.set_reuseaddr(true)?;
+    // Connections have it from here: one whose other end vanished does not stay for ever.
+    socket.set_keepalive(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }

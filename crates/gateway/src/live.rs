@@ -14,6 +14,7 @@ use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
+use crate::tls::Tls;
 
 /// Where a configuration was read, and is read again.
 #[derive(Default)]
@@ -29,6 +30,7 @@ pub(crate) struct Live {
     contract: RwLock<Arc<ContractPage>>,
     routes: Vec<Arc<LiveRoutes>>,
     invitation: Option<Invitation>,
+    tls: Option<Arc<Tls>>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -38,6 +40,7 @@ pub(crate) struct Rules {
     pub(crate) contract: Arc<ContractPage>,
     pub(crate) routes: Vec<Arc<LiveRoutes>>,
     pub(crate) invitation: Option<Invitation>,
+    pub(crate) tls: Option<Arc<Tls>>,
 }
 
 impl Live {
@@ -48,9 +51,9 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation } = rules;
+        let Rules { contract, routes, invitation, tls } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, served }
+        Self { origin, idempotency, contract, routes, invitation, tls, served }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -91,7 +94,10 @@ impl Live {
             );
         }
         let contract = Arc::new(ContractPage::new(&config));
-        let protection = Protection::new(&config, &self.idempotency, self.invitation.as_ref());
+        let protection = Protection::new(&config, &self.idempotency, self.invitation.as_ref())?;
+        if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
+            tls.reload(config)?;
+        }
         for routes in &self.routes {
             routes.change(|before| {
                 let public = config.contract_page.then(|| contract.clone());

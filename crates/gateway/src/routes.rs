@@ -15,7 +15,8 @@ use crate::contract::ContractPage;
 use crate::jwt::Verifier;
 use crate::status::{LookUp, StatusPage};
 use crate::tenant;
-use crate::upstream::{Upstream, Upstreams};
+use crate::tls::files::Unfit;
+use crate::upstream::{Outward, Upstream, Upstreams};
 
 /// The upstream behind one route's policy.
 pub(crate) type Protected = IdempotencyService<Upstream>;
@@ -73,21 +74,26 @@ pub(crate) struct Protection {
     /// In the order of the configuration's routes.
     routes: Vec<Guard>,
     otherwise: Guard,
+    outward: Outward,
 }
 
 struct Guard {
     layer: IdempotencyLayer,
     dialect: Dialect,
     invitation: Option<Invitation>,
+    trusted: Arc<[IpNet]>,
 }
 
 impl Protection {
     /// With `invitation`, upstreams may save how far their runs have come.
+    ///
+    /// # Errors
+    /// A file for TLS with upstreams that is of no use.
     pub(crate) fn new(
         config: &Config,
         idempotency: &Idempotency,
         invitation: Option<&Invitation>,
-    ) -> Self {
+    ) -> Result<Self, Unfit> {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let verifier = config
             .jwt
@@ -103,17 +109,20 @@ impl Protection {
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
             let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
-            Guard { layer: idempotency.layer(policy), dialect, invitation }
+            let trusted = trusted.clone();
+            Guard { layer: idempotency.layer(policy), dialect, invitation, trusted }
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
-        Self { routes: routes.collect(), otherwise: guard("default", &config.defaults, None) }
+        let otherwise = guard("default", &config.defaults, None);
+        Ok(Self { routes: routes.collect(), otherwise, outward: Outward::open(config)? })
     }
 }
 
 impl Guard {
     fn before(&self, upstream: &Upstream) -> Protected {
-        self.layer.layer(upstream.for_route(self.dialect.clone(), self.invitation.clone()))
+        let Self { layer, dialect, invitation, trusted } = self;
+        layer.layer(upstream.for_route(dialect.clone(), invitation.clone(), trusted.clone()))
     }
 }
 
@@ -129,7 +138,7 @@ impl Routes {
         let mut upstreams = Upstreams::default();
         let mut upstream = |at: &Option<config::Upstream>| {
             let address = at.as_ref().unwrap_or(&config.upstream);
-            upstreams.at(address, config.connect_timeout, &known).clone()
+            upstreams.at(address, &protection.outward, &known).clone()
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
         let (at_host, anywhere) = Default::default();

@@ -1,7 +1,7 @@
 //! The accept loop: connections in, requests to the routes, and a graceful end.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,19 +15,22 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::Watcher;
 use selfsame::{BoxError, ResponseBody};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::framing::Watched;
-use crate::preface::{Begun, Spoken};
+use crate::peer::Peer;
+use crate::preface::Spoken;
 use crate::routes::LiveRoutes;
-use crate::tenant::Peer;
+use crate::tls::{Secured, Tls};
 use crate::unread::Patient;
 use crate::upstream::UpstreamBody;
 use crate::workers::Workers;
-use crate::{http2, target};
+use crate::{http2, target, upgrade};
 
 /// How long a client may take to send a request's head.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,8 +55,10 @@ pub(crate) async fn accept(listener: TcpListener, workers: &Workers, stop: &Canc
 
 /// Who is at the door, and where its requests go.
 pub(crate) struct Door {
-    pub(crate) peer: SocketAddr,
+    pub(crate) peer: Peer,
     pub(crate) routes: Arc<LiveRoutes>,
+    /// Connections that have left HTTP.
+    pub(crate) tunnels: TaskTracker,
 }
 
 impl Door {
@@ -62,7 +67,7 @@ impl Door {
         B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<BoxError>,
     {
-        request.extensions_mut().insert(Peer(self.peer));
+        request.extensions_mut().insert(self.peer.clone());
         target::host_to_headers(&mut request);
         let (page, look_up, route) = {
             let routes = self.routes.look();
@@ -86,6 +91,7 @@ impl Door {
 pub(crate) async fn connection(
     stream: std::net::TcpStream,
     door: Door,
+    tls: Option<Arc<Tls>>,
     stop: CancellationToken,
     watcher: Watcher,
 ) {
@@ -93,22 +99,66 @@ pub(crate) async fn connection(
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%error, "a connection was gone before it began"),
     };
+    if let Some(tls) = tls {
+        // Boxed, so that connections in the clear do not hold room for it.
+        return Box::pin(encrypted(stream, door, tls, stop, watcher)).await;
+    }
     let spoken = stop.run_until_cancelled(timeout(HEAD_TIMEOUT, Spoken::on(stream)));
     let ended = match spoken.await {
-        Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, watcher).await,
+        Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, stop, watcher).await,
         // Boxed, so that connections of HTTP/1.1 do not hold room for it.
         Some(Ok(Ok(Spoken::Http2(stream)))) => Box::pin(http2(stream, door, watcher)).await,
         _ => return tracing::debug!("a connection ended before it said anything"),
     };
+    log_end(ended);
+}
+
+/// As [`connection`], with a client that first agrees on how to encrypt.
+async fn encrypted(
+    stream: TcpStream,
+    mut door: Door,
+    tls: Arc<Tls>,
+    stop: CancellationToken,
+    watcher: Watcher,
+) {
+    // Boxed, because it is large and over soon.
+    let secured = match stop.run_until_cancelled(Box::pin(tls.accept(stream))).await {
+        Some(Ok(secured)) => secured,
+        Some(Err(error)) => {
+            metrics::counter!("selfsame_tls_failures_total").increment(1);
+            return tracing::debug!(%error, peer = %door.peer.ip(), "a TLS handshake failed");
+        }
+        None => return,
+    };
+    let Secured { stream, is_http2, holder } = secured;
+    door.peer.is_encrypted = true;
+    door.peer.holder = holder;
+    log_end(match is_http2 {
+        true => http2(stream, door, watcher).await,
+        false => http1(stream, door, stop, watcher).await,
+    });
+}
+
+fn log_end(ended: hyper::Result<()>) {
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
     }
 }
 
-async fn http1(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()> {
+/// `_watcher` is held until the end. It cannot watch a connection that may leave HTTP.
+async fn http1<S>(
+    stream: S,
+    door: Door,
+    stop: CancellationToken,
+    _watcher: Watcher,
+) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let stream = Watched::new(stream);
     let framing = stream.framing();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        upgrade::expect(&mut request, &door.tunnels);
         let is_clear = framing.is_clear(request.headers());
         let entered = is_clear.then(|| door.enter(request));
         async move {
@@ -123,11 +173,21 @@ async fn http1(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()>
         .header_read_timeout(HEAD_TIMEOUT)
         // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), service);
-    watcher.watch(connection).await
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    tokio::select! {
+        biased;
+        ended = connection.as_mut() => return ended,
+        () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
 }
 
-async fn http2(stream: Begun, door: Door, watcher: Watcher) -> hyper::Result<()> {
+async fn http2<S>(stream: S, door: Door, watcher: Watcher) -> hyper::Result<()>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
     let service = service_fn(move |mut request: Request<Incoming>| {
         http2::join_cookies(request.headers_mut());
         let entered = door.enter(request.map(Patient::new));

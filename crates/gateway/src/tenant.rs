@@ -1,6 +1,5 @@
 //! The configured tenant source, as the layer asks it.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -10,10 +9,7 @@ use selfsame::tenant::{self, MissingTenant};
 
 use crate::config::TenantSource;
 use crate::jwt::Verifier;
-
-/// Who is at the other end of the connection; found in the request's extensions.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) SocketAddr);
+use crate::peer::Peer;
 
 /// The tenant of a request by `source`; headers count only from `trusted` peers, tokens if the
 /// `verifier` believes them.
@@ -33,13 +29,22 @@ pub(crate) fn from_source(
         TenantSource::Jwt { claim, .. } => {
             verifier.as_ref().expect("without [jwt] no route has it").tenant(claim, parts)
         }
+        TenantSource::Mtls => certified(parts),
         TenantSource::None => tenant::none(parts),
     }
 }
 
 fn is_trusted(parts: &Parts, trusted: &[IpNet]) -> bool {
-    let Some(Peer(address)) = parts.extensions.get() else { return false };
-    // A dual-stack socket shows IPv4 peers as IPv6.
-    let ip: IpAddr = address.ip().to_canonical();
-    trusted.iter().any(|net| net.contains(&ip))
+    parts.extensions.get().is_some_and(|peer: &Peer| peer.is_among(trusted))
+}
+
+fn certified(parts: &Parts) -> Result<Tenant, MissingTenant> {
+    let peer: Option<&Peer> = parts.extensions.get();
+    match peer.and_then(|peer| peer.holder.as_deref()) {
+        Some(holder) => Ok(Tenant::named("mtls", holder)),
+        None => Err(MissingTenant::new(
+            "this service knows its callers by their client certificates; connect with one that \
+             says whose it is",
+        )),
+    }
 }

@@ -5,6 +5,7 @@
 
 mod headers;
 mod http2;
+mod tls;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -14,10 +15,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::TE;
+use http::header::{CONNECTION, TE, UPGRADE};
 use http::request::Parts;
-use http::uri::{PathAndQuery, Scheme, Uri};
-use http::{HeaderValue, Request, Response, Version};
+use http::uri::{PathAndQuery, Uri};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Either, Full};
@@ -25,18 +26,28 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use ipnet::IpNet;
 use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run};
 use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
 use crate::checkpoints::Invitation;
-use crate::config::{self, Protocol};
+use crate::config::{self, Config, Protocol};
+use crate::forwarded;
+use crate::peer::Peer;
+use crate::tls::files::Unfit;
+use crate::upgrade::Wish;
 use http2::{Connections, Slot};
+pub(crate) use tls::ClientTls;
+use tls::Connector;
 
 /// How long an unused connection to the upstream is kept. Many servers close theirs after two to
 /// five seconds, and what is sent just then is lost: its key would be held for a person. A new
 /// connection costs next to nothing beside that.
 const POOL_IDLE: Duration = Duration::from_millis(1500);
+
+/// How long a silent connection may be dead before the system asks.
+const PROBE_AFTER: Duration = Duration::from_secs(15);
 
 /// What the upstream answers, or what stands in for it.
 pub(crate) type UpstreamBody = Either<Answered, Full<Bytes>>;
@@ -49,10 +60,12 @@ type Outgoing = UnsyncBoxBody<Bytes, BoxError>;
 pub(crate) struct Upstream {
     link: Link,
     address: config::Upstream,
-    connect_timeout: Duration,
+    outward: Outward,
     dialect: Dialect,
     /// What it is told of its runs, where it may save how far they have come.
     invitation: Option<Invitation>,
+    /// Whose word on a request's way counts.
+    trusted: Arc<[IpNet]>,
 }
 
 /// The services behind the gateway, one for each address: routes share their connections, and those
@@ -65,23 +78,54 @@ impl Upstreams {
     pub(crate) fn at(
         &mut self,
         address: &config::Upstream,
-        connect_timeout: Duration,
+        outward: &Outward,
         known: &Self,
     ) -> &Upstream {
-        let is_it = |upstream: &Upstream| upstream.is_at(address, connect_timeout);
+        let is_it = |upstream: &Upstream| upstream.is_at(address, outward);
         let index = self.0.iter().position(is_it).unwrap_or_else(|| {
             let known = known.0.iter().find(|upstream| is_it(upstream)).cloned();
-            self.0.push(known.unwrap_or_else(|| Upstream::new(address.clone(), connect_timeout)));
+            self.0.push(known.unwrap_or_else(|| Upstream::new(address.clone(), outward.clone())));
             self.0.len() - 1
         });
         &self.0[index]
     }
 }
 
+/// What all connections to upstreams have in common.
+#[derive(Clone)]
+pub(crate) struct Outward {
+    connect_timeout: Duration,
+    /// There where an upstream is spoken to over TLS.
+    tls: Option<Arc<ClientTls>>,
+}
+
+impl Outward {
+    /// As `config` says; its files are read.
+    ///
+    /// # Errors
+    /// A file that is of no use.
+    pub(crate) fn open(config: &Config) -> Result<Self, Unfit> {
+        let tls = config.has_encrypted_upstream().then(|| ClientTls::open(&config.upstream_tls));
+        let tls = tls.transpose()?.map(Arc::new);
+        Ok(Self { connect_timeout: config.connect_timeout, tls })
+    }
+
+    fn connector(&self, tcp: HttpConnector, address: &config::Upstream) -> Connector {
+        Connector::new(tcp, address, self.tls.as_deref(), self.connect_timeout)
+    }
+
+    /// Whether a connection to `address` would be another one with `other`.
+    fn is_same_for(&self, address: &config::Upstream, other: &Self) -> bool {
+        let (ours, others) = (self.tls.as_ref(), other.tls.as_ref());
+        let is_same = ours.zip(others).is_some_and(|(ours, others)| Arc::ptr_eq(ours, others));
+        self.connect_timeout == other.connect_timeout && (!address.is_encrypted || is_same)
+    }
+}
+
 /// How it is spoken to.
 #[derive(Clone)]
 enum Link {
-    Http1(Arc<Client<HttpConnector, Outgoing>>),
+    Http1(Arc<Client<Connector, Outgoing>>),
     Http2(Arc<Connections>),
 }
 
@@ -93,23 +137,29 @@ enum Forwarded {
 }
 
 impl Upstream {
-    fn new(address: config::Upstream, connect_timeout: Duration) -> Self {
+    fn new(address: config::Upstream, outward: Outward) -> Self {
         let link = match address.protocol {
-            Protocol::Http1 => Link::Http1(Arc::new(http1(connect_timeout))),
-            Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, connect_timeout))),
+            Protocol::Http1 => Link::Http1(Arc::new(http1(&address, &outward))),
+            Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, &outward))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { link, address, connect_timeout, dialect, invitation: None }
+        Self { link, address, outward, dialect, invitation: None, trusted: Arc::default() }
     }
 
     /// Whether it is the one that [`Upstream::new`] would make.
-    fn is_at(&self, address: &config::Upstream, connect_timeout: Duration) -> bool {
-        self.address == *address && self.connect_timeout == connect_timeout
+    fn is_at(&self, address: &config::Upstream, outward: &Outward) -> bool {
+        self.address == *address && self.outward.is_same_for(address, outward)
     }
 
-    /// The same for a route that words its refusals so, and whose runs are told this.
-    pub(crate) fn for_route(&self, dialect: Dialect, invitation: Option<Invitation>) -> Self {
-        Self { dialect, invitation, ..self.clone() }
+    /// The same for a route that words its refusals so, whose runs are told this, and that trusts
+    /// these proxies.
+    pub(crate) fn for_route(
+        &self,
+        dialect: Dialect,
+        invitation: Option<Invitation>,
+        trusted: Arc<[IpNet]>,
+    ) -> Self {
+        Self { dialect, invitation, trusted, ..self.clone() }
     }
 
     async fn forward<B>(&self, request: Request<B>) -> Forwarded
@@ -118,8 +168,15 @@ impl Upstream {
         B::Error: Into<BoxError>,
     {
         let (mut parts, body) = request.into_parts();
+        let wish = match self.link {
+            Link::Http1(_) => Wish::of(&mut parts),
+            Link::Http2(_) => None,
+        };
         if let Err(error) = self.rewrite(&mut parts) {
             return Forwarded::NeverSent(error.into());
+        }
+        if let Some(wish) = &wish {
+            wish.tell(&mut parts.headers);
         }
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let client = match &self.link {
@@ -128,10 +185,18 @@ impl Upstream {
         };
         // The client's own retry re-sends only what was never begun.
         match client.request(request).await {
-            Ok(response) => {
+            Ok(mut response) => {
+                if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                    let Some(wish) = wish else {
+                        return Forwarded::AnswerLost("it changed the protocol unasked".into());
+                    };
+                    wish.fulfil(&mut response);
+                }
                 Forwarded::Answered(response.map(|body| Answered { body, _slot: None }))
             }
-            Err(error) if error.is_connect() => Forwarded::NeverSent(error.into()),
+            Err(error) if error.is_connect() || tls::was_turned_away(&error) => {
+                Forwarded::NeverSent(error.into())
+            }
             Err(error) => Forwarded::AnswerLost(error.into()),
         }
     }
@@ -139,6 +204,10 @@ impl Upstream {
     fn rewrite(&self, parts: &mut Parts) -> Result<(), http::Error> {
         let te = headers::te_trailers(&parts.headers);
         headers::drop_what_stays(&mut parts.headers);
+        if let Some(peer) = parts.extensions.get::<Peer>() {
+            forwarded::tell(&mut parts.headers, peer, peer.is_among(&self.trusted));
+        }
+        forwarded::sign(&mut parts.headers, parts.version);
         let mut authority = self.address.authority.clone();
         match self.link {
             Link::Http1(_) => parts.version = Version::HTTP_11,
@@ -150,7 +219,7 @@ impl Upstream {
         }
         let path = parts.uri.path_and_query().cloned();
         parts.uri = Uri::builder()
-            .scheme(Scheme::HTTP)
+            .scheme(self.address.scheme())
             .authority(authority)
             .path_and_query(path.unwrap_or(PathAndQuery::from_static("/")))
             .build()?;
@@ -164,10 +233,11 @@ impl Upstream {
     }
 }
 
-fn http1(connect_timeout: Duration) -> Client<HttpConnector, Outgoing> {
+fn http1(address: &config::Upstream, outward: &Outward) -> Client<Connector, Outgoing> {
     let mut connector = HttpConnector::new();
-    connector.set_nodelay(true);
-    connector.set_connect_timeout(Some(connect_timeout));
+    // Of one that left HTTP, nothing else may ever tell that its other end is gone.
+    connector.set_keepalive(Some(PROBE_AFTER));
+    let connector = outward.connector(connector, address);
     Client::builder(TokioExecutor::new())
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(POOL_IDLE)
@@ -201,7 +271,16 @@ where
 }
 
 fn answered(mut response: Response<Answered>) -> Response<UpstreamBody> {
+    let is_switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let protocol = response.headers_mut().remove(UPGRADE).filter(|_| is_switching);
     headers::drop_what_stays(response.headers_mut());
+    // A part of the answer: it is kept with it, and the same whenever it is given again.
+    let version = response.version();
+    forwarded::sign(response.headers_mut(), version);
+    if let Some(protocol) = protocol {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(UPGRADE, protocol);
+    }
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
 }

@@ -14,10 +14,13 @@ use tokio::net::TcpStream;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::background;
+use crate::peer::Peer;
 use crate::routes::{LiveRoutes, Routes};
 use crate::server::{self, Door};
+use crate::tls::Tls;
 
 /// How many connections may be on their way to one worker.
 const ARRIVING_MAX: usize = 1024;
@@ -44,14 +47,26 @@ struct Arrived {
     place: Arc<()>,
 }
 
+/// What a worker serves connections with.
+#[derive(Clone)]
+struct Serving {
+    routes: Arc<LiveRoutes>,
+    tls: Option<Arc<Tls>>,
+}
+
 impl Workers {
     /// Starts one for each core, with routes of its own. They take connections until `stop`.
-    pub(crate) fn start(routes: impl Fn() -> Routes, stop: &CancellationToken) -> io::Result<Self> {
+    pub(crate) fn start(
+        routes: impl Fn() -> Routes,
+        tls: Option<&Arc<Tls>>,
+        stop: &CancellationToken,
+    ) -> io::Result<Self> {
         let end = CancellationToken::new();
         let cores = thread::available_parallelism()?.get();
         let start = |number| {
             let routes = Arc::new(LiveRoutes::new(routes()));
-            Worker::start(number, routes, stop.clone(), end.clone())
+            let serving = Serving { routes, tls: tls.cloned() };
+            Worker::start(number, serving, stop.clone(), end.clone())
         };
         Ok(Self { all: (1..=cores).map(start).collect::<io::Result<_>>()?, end })
     }
@@ -90,18 +105,18 @@ impl Workers {
 impl Worker {
     fn start(
         number: usize,
-        routes: Arc<LiveRoutes>,
+        serving: Serving,
         stop: CancellationToken,
         end: CancellationToken,
     ) -> io::Result<Self> {
         let (arriving, arrived) = mpsc::channel(ARRIVING_MAX);
         let (done, served) = oneshot::channel();
-        let live = routes.clone();
+        let routes = serving.routes.clone();
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name(format!("selfsame-worker-{number}"));
         let thread = thread.spawn(move || {
             runtime.block_on(end.run_until_cancelled(async {
-                serve(arrived, live, stop).await;
+                serve(arrived, serving, stop).await;
                 let _gone = done.send(());
                 // Work whose client has gone still runs here.
                 std::future::pending::<()>().await;
@@ -114,12 +129,8 @@ impl Worker {
 }
 
 /// Serves what arrives until `stop`, then lets each connection end the request it is at.
-async fn serve(
-    mut arrived: mpsc::Receiver<Arrived>,
-    routes: Arc<LiveRoutes>,
-    stop: CancellationToken,
-) {
-    let graceful = GracefulShutdown::new();
+async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: CancellationToken) {
+    let (graceful, tunnels) = (GracefulShutdown::new(), TaskTracker::new());
     loop {
         let next = tokio::select! {
             next = arrived.recv() => next,
@@ -129,12 +140,16 @@ async fn serve(
             }
         };
         let Some(Arrived { stream, peer, place }) = next else { break };
-        let door = Door { peer, routes: routes.clone() };
+        let peer = Peer { address: peer, is_encrypted: false, holder: None };
+        let Serving { routes, tls } = serving.clone();
+        let door = Door { peer, routes, tunnels: tunnels.clone() };
         let (stop, watcher) = (stop.clone(), graceful.watcher());
         background::spawn(async move {
-            server::connection(stream, door, stop, watcher).await;
+            server::connection(stream, door, tls, stop, watcher).await;
             drop(place);
         });
     }
     graceful.shutdown().await;
+    tunnels.close();
+    tunnels.wait().await;
 }

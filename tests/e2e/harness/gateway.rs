@@ -18,7 +18,7 @@ pub(crate) fn binary() -> Command {
 
 /// A gateway that is not started yet.
 pub(crate) struct Setup {
-    scheme: &'static str,
+    scheme: String,
     upstream: String,
     settings: String,
     store: Option<String>,
@@ -45,8 +45,13 @@ impl Setup {
     }
 
     /// The upstream speaks HTTP/2.
-    pub(crate) fn over_http2(mut self) -> Self {
-        self.scheme = "h2c";
+    pub(crate) fn over_http2(self) -> Self {
+        self.over("h2c")
+    }
+
+    /// The upstream's address begins with this.
+    pub(crate) fn over(mut self, scheme: &str) -> Self {
+        self.scheme = scheme.into();
         self
     }
 
@@ -143,7 +148,7 @@ impl Gateway {
     pub(crate) fn before_host(upstream: &str) -> Setup {
         let folder = TempDir::new().expect("a temporary folder");
         Setup {
-            scheme: "http",
+            scheme: "http".into(),
             upstream: upstream.into(),
             settings: String::new(),
             store: None,

@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-pub use certificates::{Authority, Signed};
 pub use pooler::Pooler;
+pub use selfsame_test_certificates::{Authority, Signed};
 
 /// Where Debian has the programs of PostgreSQL 15.
 const PROGRAMS: &str = "/usr/lib/postgresql/15/bin";

@@ -8,6 +8,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 use crate::config::{self, Config, Overrides};
+use crate::tls;
 
 /// What a configuration may hold, and whether one is right.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.action {
         Action::Check { file } => {
             let config = Config::load(Some(&file), &Overrides::default())?;
+            if let Some(warning) = config.tls.as_ref().and_then(tls::warning) {
+                eprintln!("selfsame: warning: tls.cert: {warning}");
+            }
             println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
         }
         Action::Schema => writeln!(std::io::stdout(), "{:#}", config::schema())?,

@@ -4,8 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
-
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::jwt;
@@ -14,6 +12,7 @@ use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
+use super::tls;
 use super::values::{DURATION, PATH, SWITCH};
 use super::{
     Admin, Checkpoints, Config, Database, Jwt, Overrides, Route, RouteSettings, StoreUrl,
@@ -24,6 +23,7 @@ const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
 
 const NEEDS_JWT: &str = "nothing says whose tokens are believed; add [jwt] with key_file, algorithms, issuer and audience";
+const NEEDS_CLIENTS: &str = "nobody is asked for a certificate; set tls.client_ca";
 
 /// Reads `source`, and `overrides` before it.
 pub(super) fn check(
@@ -61,20 +61,32 @@ pub(super) fn check(
     let mut trusted_proxies = Vec::new();
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
+    let tls = tls::read(&mut root, &mut mistakes);
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
-    let around =
-        Around { upstream: upstream.as_ref(), listen, proxies: &trusted_proxies, jwt: &jwt };
     let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
+    let around = Around {
+        upstream: upstream.as_ref(),
+        listen,
+        jwt: jwt.as_ref(),
+        needs_proxies: trusted_proxies.is_empty() && !root.is_wrong("trusted_proxies"),
+        needs_clients: tls::asks_nobody(tls.as_ref()) && !root.is_wrong("tls"),
+        needs_jwt: !root.child(&JWT).is_there(),
+    };
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
+    let of_routes = routes.iter().filter_map(|route| route.upstream.as_ref());
+    let is_encrypted = of_routes.chain(upstream.as_ref()).any(|upstream| upstream.is_encrypted);
+    let upstream_tls = tls::read_upstream(&mut root, is_encrypted, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
 
     match upstream {
         Some(upstream) if mistakes.is_empty() => Ok(Config {
             listen,
+            tls,
             upstream,
+            upstream_tls,
             connect_timeout,
             drain_timeout,
             trusted_proxies,
@@ -167,8 +179,11 @@ fn read_admin(
 struct Around<'a> {
     upstream: Option<&'a Upstream>,
     listen: SocketAddr,
-    proxies: &'a [IpNet],
-    jwt: &'a Option<Jwt>,
+    jwt: Option<&'a Jwt>,
+    /// What a tenant source may need and is not there.
+    needs_proxies: bool,
+    needs_clients: bool,
+    needs_jwt: bool,
 }
 
 fn read_checkpoints(
@@ -208,18 +223,19 @@ fn read_routes(
     around: &Around<'_>,
     mistakes: &mut Mistakes,
 ) -> (RouteSettings, Vec<Route>) {
-    let Around { upstream, listen, proxies, jwt } = *around;
-    let needs_proxies = proxies.is_empty() && !root.is_wrong("trusted_proxies");
-    let needs_jwt = !root.child(&JWT).is_there();
+    let Around { upstream, listen, jwt, .. } = *around;
     let check_tenant =
         |section: &mut Section<'_>, draft: &mut Draft| match (&mut draft.settings.tenant, jwt) {
-            (TenantSource::Header(_), _) if needs_proxies => {
+            (TenantSource::Header(_), _) if around.needs_proxies => {
                 section.clash(&["tenant"], NEEDS_PROXIES);
             }
-            (TenantSource::Jwt { issuer, .. }, Some(jwt)) => issuer.clone_from(&jwt.issuer),
-            (TenantSource::Jwt { .. }, None) if needs_jwt => {
+            (TenantSource::Mtls, _) if around.needs_clients => {
+                section.clash(&["tenant"], NEEDS_CLIENTS);
+            }
+            (TenantSource::Jwt { .. }, None) if around.needs_jwt => {
                 section.clash(&["tenant"], NEEDS_JWT);
             }
+            (TenantSource::Jwt { issuer, .. }, Some(jwt)) => issuer.clone_from(&jwt.issuer),
             _ => {}
         };
     let mut idempotency = root.child(&IDEMPOTENCY);

@@ -223,6 +223,11 @@ impl<'a> Section<'a> {
         sections
     }
 
+    /// Whether the table stands in the file.
+    pub(super) fn is_written(&self) -> bool {
+        self.table.is_some()
+    }
+
     /// Takes over from `base` which settings are in doubt, because their values were wrong there.
     pub(super) fn inherit(&mut self, base: &Section<'_>) {
         self.wrong.extend(&base.wrong);

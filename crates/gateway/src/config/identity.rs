@@ -112,6 +112,7 @@ fn identity_of(settings: &RouteSettings) -> String {
         TenantSource::Cookie(name) => format!("cookie:{name}"),
         TenantSource::Header(name) => format!("header:{name}"),
         TenantSource::Jwt { claim, issuer } => jwt::source(claim, issuer),
+        TenantSource::Mtls => "mtls".to_owned(),
         TenantSource::None => "none".to_owned(),
     };
     // Their order makes no difference: two of them in one request are an error.

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `words`, `hosts`, `routes`, `jwt` | what a value may look like |
+//! | `values`, `network`, `tls`, `jwt`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
@@ -23,6 +23,7 @@ mod schema;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod values;
 mod words;
 
@@ -40,6 +41,7 @@ pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
+pub use tls::{ClientAuth, Tls, UpstreamTls};
 
 use file::Source;
 
@@ -50,8 +52,12 @@ use file::Source;
 pub struct Config {
     /// Where clients connect.
     pub listen: SocketAddr,
+    /// How clients connect there, if not in the clear.
+    pub tls: Option<Tls>,
     /// Where the work is done.
     pub upstream: Upstream,
+    /// How upstreams are known that are spoken to over TLS.
+    pub upstream_tls: UpstreamTls,
     /// How long a connection to the upstream may take to come about.
     pub connect_timeout: Duration,
     /// How long running work may take to end at shutdown.
@@ -149,6 +155,7 @@ impl Config {
         // All are named, so that a new one is put on one of the two sides.
         let Self {
             listen,
+            tls,
             store,
             database,
             spool,
@@ -156,6 +163,7 @@ impl Config {
             checkpoints,
             secret_file,
             upstream: _,
+            upstream_tls: _,
             connect_timeout: _,
             drain_timeout: _,
             trusted_proxies: _,
@@ -169,6 +177,7 @@ impl Config {
         } = self;
         let changed = [
             ("listen", *listen != other.listen),
+            ("whether there is a [tls]", tls.is_some() != other.tls.is_some()),
             ("store.url", *store != other.store),
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("store.spool", *spool != other.spool),
@@ -177,6 +186,12 @@ impl Config {
             ("secret_file", *secret_file != other.secret_file),
         ];
         changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()
+    }
+
+    /// Whether an upstream is spoken to over TLS.
+    pub fn has_encrypted_upstream(&self) -> bool {
+        let of_routes = self.routes.iter().filter_map(|route| route.upstream.as_ref());
+        of_routes.chain([&self.upstream]).any(|upstream| upstream.is_encrypted)
     }
 
     /// Where clients read the rules; relative to the service where its address was not said.

@@ -5,8 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use http::Uri;
-use http::uri::Authority;
+use http::uri::{Authority, Scheme};
 use ipnet::IpNet;
+use rustls::pki_types::ServerName;
 use selfsame::stores::{PostgresOpenError, PostgresStore};
 use toml::de::DeValue;
 
@@ -17,6 +18,8 @@ use super::values::{Kind, Wrong, text};
 pub struct Upstream {
     /// How it is spoken to.
     pub protocol: Protocol,
+    /// Whether that goes over TLS.
+    pub is_encrypted: bool,
     /// Its host and port.
     pub authority: Authority,
 }
@@ -28,16 +31,28 @@ impl Upstream {
             "localhost" => IpAddr::V4(Ipv4Addr::LOCALHOST),
             host => host.trim_matches(['[', ']']).parse().ok()?,
         };
-        Some(SocketAddr::new(ip, self.authority.port_u16().unwrap_or(80)))
+        let port = if self.is_encrypted { 443 } else { 80 };
+        Some(SocketAddr::new(ip, self.authority.port_u16().unwrap_or(port)))
+    }
+
+    /// What it is called where certificates count.
+    pub fn server_name(&self) -> Option<ServerName<'static>> {
+        let name = || server_name(self.authority.host()).expect("it was read so");
+        self.is_encrypted.then(name)
+    }
+
+    /// As it stands in a request's target.
+    pub fn scheme(&self) -> Scheme {
+        if self.is_encrypted { Scheme::HTTPS } else { Scheme::HTTP }
     }
 }
 
 /// How an upstream is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protocol {
-    /// `http:`: HTTP/1.1.
+    /// `http:` and `https:`: HTTP/1.1.
     Http1,
-    /// `h2c:`: HTTP/2, without asking first.
+    /// `h2c:` and `h2:`: HTTP/2, without asking first.
     Http2,
 }
 
@@ -99,8 +114,13 @@ pub(super) const NETWORK: Kind<IpNet> =
     Kind { expected: r#"an address or network like "10.0.0.1" or "10.0.0.0/8""#, read: network };
 
 pub(super) const UPSTREAM: Kind<Upstream> = Kind {
-    expected: r#"a host and port like "http://127.0.0.1:3000" or "h2c://127.0.0.1:50051""#,
+    expected: r#"a host and port like "http://127.0.0.1:3000", "https://api.internal" or "h2c://127.0.0.1:50051""#,
     read: upstream,
+};
+
+pub(super) const SERVER_NAME: Kind<ServerName<'static>> = Kind {
+    expected: r#"a host name like "api.example.com""#,
+    read: |value| server_name(text(value)?).ok_or(Wrong::Form),
 };
 
 pub(super) const PUBLIC_URL: Kind<PublicUrl> =
@@ -158,10 +178,11 @@ fn upstream(value: &DeValue<'_>) -> Result<Upstream, Wrong> {
     let (Some(scheme), Some(authority)) = (parts.scheme, parts.authority) else {
         return Err(Wrong::Form);
     };
-    let protocol = match scheme.as_str() {
-        "http" => Protocol::Http1,
-        "h2c" => Protocol::Http2,
-        "https" => return Err(Wrong::Later("https".to_owned())),
+    let (protocol, is_encrypted) = match scheme.as_str() {
+        "http" => (Protocol::Http1, false),
+        "https" => (Protocol::Http1, true),
+        "h2c" => (Protocol::Http2, false),
+        "h2" => (Protocol::Http2, true),
         _ => return Err(Wrong::Form),
     };
     let has_port = authority.as_str() != authority.host();
@@ -173,7 +194,14 @@ fn upstream(value: &DeValue<'_>) -> Result<Upstream, Wrong> {
         let reason = "must not have a path or query: each request brings its own";
         return Err(Wrong::Because(reason.to_owned()));
     }
-    Ok(Upstream { protocol, authority })
+    if is_encrypted && server_name(authority.host()).is_none() {
+        return Err(Wrong::Because("no certificate can be for such a host".to_owned()));
+    }
+    Ok(Upstream { protocol, is_encrypted, authority })
+}
+
+fn server_name(host: &str) -> Option<ServerName<'static>> {
+    ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).ok()
 }
 
 fn public_url(value: &DeValue<'_>) -> Result<PublicUrl, Wrong> {
@@ -266,6 +294,13 @@ mod tests {
         }
         let grpc = take(&UPSTREAM, "h2c://127.0.0.1:50051").expect("valid");
         assert_eq!((grpc.protocol, grpc.authority.port_u16()), (Protocol::Http2, Some(50051)));
+        assert!(!grpc.is_encrypted);
+        for (text, protocol) in [("https://a", Protocol::Http1), ("h2://a", Protocol::Http2)] {
+            let upstream = take(&UPSTREAM, text).expect("valid");
+            assert_eq!((upstream.protocol, upstream.is_encrypted), (protocol, true), "{text}");
+        }
+        let local = take(&UPSTREAM, "https://127.0.0.1").expect("valid").address();
+        assert_eq!(local.map(|address| address.port()), Some(443));
     }
 
     #[test]
@@ -280,10 +315,7 @@ mod tests {
             ("http://a/#b", form(&UPSTREAM, "http://a/#b")),
             ("http://a/v1", path.to_owned()),
             ("http://a?b", path.to_owned()),
-            (
-                "https://a",
-                format!("https is not supported yet by this version; write {}", UPSTREAM.expected),
-            ),
+            ("https://a~b", "no certificate can be for such a host".to_owned()),
         ];
         for (text, expected) in table {
             assert_eq!(take(&UPSTREAM, text), Err(expected), "{text}");

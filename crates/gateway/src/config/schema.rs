@@ -86,7 +86,9 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, STORE, TOP};
+    use super::super::names::{
+        ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, STORE, TLS, TOP, UPSTREAM_TLS,
+    };
     use super::*;
 
     #[test]
@@ -95,6 +97,8 @@ mod tests {
         let of = |path: &str| schema.pointer(path).and_then(Value::as_object).expect("a table");
         let tables = [
             (&TOP, "/properties"),
+            (&TLS, "/properties/tls/properties"),
+            (&UPSTREAM_TLS, "/properties/upstream_tls/properties"),
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&JWT, "/properties/jwt/properties"),

@@ -110,6 +110,8 @@ pub enum TenantSource {
         /// Who made the token: another's callers are others.
         issuer: String,
     },
+    /// The certificate that the client has shown.
+    Mtls,
     /// Nowhere: everyone shares one key space.
     None,
 }

@@ -152,7 +152,7 @@ pub(super) const ORIGIN: Kind<Origin> = Kind {
 };
 
 pub(super) const TENANT: Kind<TenantSource> = Kind {
-    expected: r#""authorization", "cookie:NAME", "header:NAME", "jwt:CLAIM" or "none""#,
+    expected: r#""authorization", "cookie:NAME", "header:NAME", "jwt:CLAIM", "mtls" or "none""#,
     read: tenant,
 };
 
@@ -190,6 +190,7 @@ fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
     let (source, name) = text.split_once(':').unzip();
     match (source.unwrap_or(text), name) {
         ("authorization", None) => Ok(TenantSource::Authorization),
+        ("mtls", None) => Ok(TenantSource::Mtls),
         ("none", None) => Ok(TenantSource::None),
         ("header", Some(name)) => name.parse().map(TenantSource::Header).map_err(|_| Wrong::Form),
         // Cookies and headers are named with the same characters; a cookie keeps its case.
@@ -202,7 +203,7 @@ fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
         }
         ("jwt", _) => Err(Wrong::Form),
         // What follows is not quoted: the URL may hold a password.
-        (source @ ("mtls" | "forward-auth"), _) => Err(Wrong::Later(format!("{source:?}"))),
+        (source @ "forward-auth", _) => Err(Wrong::Later(format!("{source:?}"))),
         _ => Err(Wrong::Form),
     }
 }
@@ -216,11 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn a_tenant_comes_from_a_credential_a_cookie_a_header_or_nowhere() {
+    fn a_tenant_comes_from_a_credential_a_cookie_a_header_a_certificate_or_nowhere() {
         let table = [
             ("authorization", TenantSource::Authorization),
             ("cookie:SESSION_id", TenantSource::Cookie("SESSION_id".to_owned())),
             ("header:X-Account", TenantSource::Header(HeaderName::from_static("x-account"))),
+            ("mtls", TenantSource::Mtls),
             ("none", TenantSource::None),
             ("jwt:sub", TenantSource::Jwt { claim: "sub".into(), issuer: String::new() }),
         ];
@@ -245,7 +247,7 @@ mod tests {
             let expected = format!("expected {}, found {text:?}", TENANT.expected);
             assert_eq!(take(&TENANT, text), Err(expected));
         }
-        let later = [("mtls", "mtls"), ("forward-auth:http://a", "forward-auth")];
+        let later = [("forward-auth:http://a", "forward-auth")];
         for (text, source) in later {
             let expected = format!(
                 "{source:?} is not supported yet by this version; write {}",

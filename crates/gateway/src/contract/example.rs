@@ -30,6 +30,7 @@ pub(super) fn shell(contract: &Contract) -> String {
         TenantSource::Cookie(name) => {
             arguments.push(format!("-H {}", quoted(&format!("Cookie: {name}=…"))));
         }
+        TenantSource::Mtls => arguments.push("--cert client.pem --key client.key".to_owned()),
         TenantSource::Header(_) | TenantSource::None => {}
     }
     if method != Method::DELETE {

@@ -8,7 +8,6 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::uri::Scheme;
 use http::{Request, Uri};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -20,7 +19,8 @@ use selfsame::BoxError;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
-use super::{Answered, Forwarded, Outgoing, POOL_IDLE};
+use super::tls::Connector;
+use super::{Answered, Forwarded, Outgoing, Outward, POOL_IDLE, PROBE_AFTER};
 use crate::{background, config};
 
 /// How many requests go over one connection before another is opened: what servers are asked to
@@ -32,16 +32,13 @@ const CONNECTIONS_MAX: usize = 32;
 const HEAD_BYTES_MAX: u32 = 256 * 1024;
 /// How often a request is tried that the connection gave back unsent, because it was closing.
 const TRIES: usize = 3;
-/// How long a silent connection may be dead before the system asks. Not HTTP/2's own pings: gRPC
-/// servers close a connection that sends more than one in five minutes, and its requests with it.
-const PROBE_AFTER: Duration = Duration::from_secs(15);
 /// How long what was sent may stay without the other system's acknowledgement.
 #[cfg(target_os = "linux")]
 const UNHEARD_MAX: Duration = Duration::from_secs(30);
 
 /// The connections to the upstream.
 pub(super) struct Connections {
-    connector: HttpConnector,
+    connector: Connector,
     address: Uri,
     connect_timeout: Duration,
     open: Mutex<Vec<Connection>>,
@@ -50,27 +47,37 @@ pub(super) struct Connections {
 }
 
 struct Connection {
-    sender: SendRequest<Noted>,
-    /// Held once here, and once by each request that is under way.
-    slot: Slot,
+    seat: Seat,
     used_at: Instant,
+}
+
+/// A way to send requests over a connection.
+#[derive(Clone)]
+struct Seat {
+    sender: SendRequest<Noted>,
+    /// Held once by the connection, and once by each request that is under way.
+    slot: Slot,
+    /// Whether the upstream refused the connection after all.
+    turned_away: Arc<AtomicBool>,
 }
 
 /// A request's place on a connection, until its answer is read or dropped.
 pub(super) type Slot = Arc<()>;
 
 impl Connections {
-    pub(super) fn new(address: &config::Upstream, connect_timeout: Duration) -> Self {
+    pub(super) fn new(address: &config::Upstream, outward: &Outward) -> Self {
         let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(connect_timeout));
+        // Not HTTP/2's own pings: gRPC servers close a connection that sends more than one in five
+        // minutes, and its requests with it.
         connector.set_keepalive(Some(PROBE_AFTER));
         connector.set_keepalive_interval(Some(PROBE_AFTER / 3));
         connector.set_keepalive_retries(Some(3));
         #[cfg(target_os = "linux")]
         connector.set_tcp_user_timeout(Some(UNHEARD_MAX));
+        let connector = outward.connector(connector, address);
+        let connect_timeout = outward.connect_timeout;
         let address = Uri::builder()
-            .scheme(Scheme::HTTP)
+            .scheme(address.scheme())
             .authority(address.authority.clone())
             .path_and_query("/")
             .build()
@@ -84,7 +91,7 @@ impl Connections {
         let mut request = request.map(|body| Noted { body, begun: begun.clone() });
         let mut tries = 0;
         loop {
-            let (mut sender, slot) = match self.sender().await {
+            let Seat { mut sender, slot, turned_away } = match self.seat().await {
                 Ok(found) => found,
                 Err(error) => return Forwarded::NeverSent(error),
             };
@@ -101,13 +108,16 @@ impl Connections {
                 // It was still in the queue when its connection closed.
                 Some(unsent) if tries < TRIES => request = unsent,
                 Some(_) => return Forwarded::NeverSent(error.into_error().into()),
+                None if turned_away.load(Ordering::Relaxed) => {
+                    return Forwarded::NeverSent(error.into_error().into());
+                }
                 None => return judged(error.into_error(), &begun),
             }
         }
     }
 
     /// A connection with room for a request more.
-    async fn sender(&self) -> Result<(SendRequest<Noted>, Slot), BoxError> {
+    async fn seat(&self) -> Result<Seat, BoxError> {
         if let Some(found) = self.with_room() {
             return Ok(found);
         }
@@ -117,6 +127,7 @@ impl Connections {
             return Ok(found);
         }
         let stream = self.connector.clone().call(self.address.clone()).await?;
+        let turned_away = stream.inner().turned_away();
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .max_header_list_size(HEAD_BYTES_MAX)
             .handshake(stream)
@@ -126,29 +137,27 @@ impl Connections {
                 tracing::debug!(%error, "a connection to the upstream ended early");
             }
         });
-        let slot = Slot::default();
-        let connection =
-            Connection { sender: sender.clone(), slot: slot.clone(), used_at: Instant::now() };
-        self.open.lock().push(connection);
-        Ok((sender, slot))
+        let seat = Seat { sender, slot: Slot::default(), turned_away };
+        self.open.lock().push(Connection { seat: seat.clone(), used_at: Instant::now() });
+        Ok(seat)
     }
 
-    fn with_room(&self) -> Option<(SendRequest<Noted>, Slot)> {
+    fn with_room(&self) -> Option<Seat> {
         let mut open = self.open.lock();
-        open.retain(|connection| !connection.sender.is_closed() && !connection.is_stale());
+        open.retain(|connection| !connection.seat.sender.is_closed() && !connection.is_stale());
         let is_full = open.len() >= CONNECTIONS_MAX;
         let least = open.iter_mut().min_by_key(|connection| connection.under_way())?;
         if least.under_way() >= STREAMS_MAX && !is_full {
             return None;
         }
         least.used_at = Instant::now();
-        Some((least.sender.clone(), least.slot.clone()))
+        Some(least.seat.clone())
     }
 }
 
 impl Connection {
     fn under_way(&self) -> usize {
-        Arc::strong_count(&self.slot) - 1
+        Arc::strong_count(&self.seat.slot) - 1
     }
 
     /// Whether it has been unused for so long that the upstream may be about to close it.

@@ -58,7 +58,15 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "retention = '2h'",
             "2:1: unknown name \"retention\" here; it belongs below [idempotency]",
         ),
-        ("[tls]\ncert = 'x'", "2:2: \"tls\" is not supported yet by this version"),
+        ("tls = true", "2:7: tls: expected a table: write [tls] on a line of its own"),
+        (
+            "[tls]\ncert = 'x'",
+            "2:1: tls.key: is missing; name the PEM file with the certificate's key",
+        ),
+        (
+            "[idempotency]\ntenant = 'mtls'",
+            "3:10: idempotency.tenant: nobody is asked for a certificate; set tls.client_ca",
+        ),
         (
             "[idempotency]\nlease = 30",
             "3:9: idempotency.lease: expected a duration like \"500ms\", \"30s\", \"15m\", \
@@ -300,7 +308,7 @@ fn a_wrong_value_does_not_make_others_look_wrong() {
 fn every_mistake_is_reported_at_once() {
     let text = r#"
 listen = 8080
-upstream = "https://api.example.com"
+upstream = "ftp://api.example.com"
 drain_timout = "30s"
 
 [store]
@@ -318,8 +326,8 @@ retention = "5m"
         load(text).expect_err("mistakes").to_string(),
         "f.toml:2:10: listen: expected an address and port like \"127.0.0.1:8080\", \
          \"0.0.0.0:8080\" or \"[::1]:8080\", found the integer 8080\n\
-         f.toml:3:12: upstream: https is not supported yet by this version; write a host and port \
-         like \"http://127.0.0.1:3000\" or \"h2c://127.0.0.1:50051\"\n\
+         f.toml:3:12: upstream: expected a host and port like \"http://127.0.0.1:3000\", \
+         \"https://api.internal\" or \"h2c://127.0.0.1:50051\", found \"ftp://api.example.com\"\n\
          f.toml:4:1: unknown name \"drain_timout\"; did you mean \"drain_timeout\"?\n\
          f.toml:7:7: store.url: \"mysql:\" is not supported yet by this version; write \"memory:\", \
          a folder like \"file:./selfsame-data\" or a database like \

@@ -1,6 +1,7 @@
 //! Whole files: what loads, and as what.
 
 mod complaints;
+mod tls;
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use selfsame::{
 };
 use selfsame_core::{FingerprintForm, Recover};
 
-use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
+use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TLS, TOP, UPSTREAM_TLS};
 use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
@@ -59,6 +60,7 @@ fn without_a_file_only_the_upstream_is_needed() {
     let overrides = Overrides { upstream: text("http://127.0.0.1:3000"), ..Overrides::default() };
     let config = Config::load(None, &overrides).expect("valid");
     assert_eq!(config.listen.to_string(), "127.0.0.1:8080");
+    assert_eq!(config.tls, None);
     assert_eq!(config.upstream.authority.as_str(), "127.0.0.1:3000");
     assert_eq!(config.connect_timeout, Duration::from_secs(5));
     assert_eq!(config.drain_timeout, Duration::from_secs(30));
@@ -337,9 +339,10 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    for vocabulary in [TOP, STORE, ADMIN, CHECKPOINTS, JWT, IDEMPOTENCY, ROUTE] {
-        let tables = ["store", "admin", "checkpoints", "jwt", "idempotency", "route"];
-        for name in vocabulary.iter().filter(|name| !tables.contains(name)) {
+    let tables = [TLS, UPSTREAM_TLS, STORE, ADMIN, CHECKPOINTS, JWT, IDEMPOTENCY, ROUTE];
+    let names = tables.each_ref().map(|vocabulary| vocabulary.table);
+    for vocabulary in tables.iter().chain([&TOP]) {
+        for name in vocabulary.iter().filter(|name| !names.contains(name)) {
             let row = format!("| `{name}` |");
             assert!(DOCUMENTATION.contains(&row), "{name} is missing from CONFIGURATION.md");
         }

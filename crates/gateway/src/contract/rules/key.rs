@@ -107,6 +107,10 @@ pub(super) fn tenant(settings: &RouteSettings) -> Line {
         TenantSource::Header(_) => {
             plain("Your account with this service, so no other caller can meet it.")
         }
+        TenantSource::Mtls => plain(
+            "Your client certificate (its subject and issuer), so no other caller can meet it; a \
+             renewed one is the same. Without one a request is refused as [missing-tenant].",
+        ),
         TenantSource::None => {
             plain("Everyone: all callers share their keys, so make them impossible to guess.")
         }
@@ -121,6 +125,7 @@ pub(super) fn tenant_brief(settings: &RouteSettings) -> Line {
             line("keys belong to the claim {} of a token", [code(claim)])
         }
         TenantSource::Header(_) => plain("keys belong to your account"),
+        TenantSource::Mtls => plain("keys belong to your client certificate"),
         TenantSource::None => plain("all callers share their keys"),
     }
 }

@@ -1,0 +1,97 @@
+//! Connections that leave HTTP, such as those of WebSockets: their bytes are passed on both ways, and
+//! nobody looks at them any more.
+
+use http::header::{CONNECTION, UPGRADE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, Version};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use selfsame::Run;
+use tokio::io::copy_bidirectional;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use crate::background;
+
+/// Those that have left HTTP and are still open; one of it is held by each.
+#[derive(Clone)]
+struct Place(TaskTracker);
+
+/// A client's wish to go on in another protocol.
+pub(crate) struct Wish {
+    client: OnUpgrade,
+    protocol: HeaderValue,
+    place: TaskTrackerToken,
+}
+
+/// Notes where a connection counts, should `request` take it out of HTTP.
+pub(crate) fn expect<B>(request: &mut Request<B>, open: &TaskTracker) {
+    if request.extensions().get::<OnUpgrade>().is_some() {
+        request.extensions_mut().insert(Place(open.clone()));
+    }
+}
+
+impl Wish {
+    /// The wish of a request that only passes. Work that is claimed ends with an answer.
+    pub(crate) fn of(parts: &mut Parts) -> Option<Self> {
+        let client = parts.extensions.remove::<OnUpgrade>()?;
+        let Place(open) = parts.extensions.remove()?;
+        if parts.version != Version::HTTP_11 || parts.extensions.get::<Run>().is_some() {
+            return None;
+        }
+        let mut protocols = parts.headers.get_all(UPGRADE).iter();
+        let protocol = protocols.next().filter(|protocol| !is_http(protocol))?.clone();
+        if protocols.next().is_some() {
+            return None;
+        }
+        Some(Self { client, protocol, place: open.token() })
+    }
+
+    /// Tells the upstream.
+    pub(crate) fn tell(&self, headers: &mut HeaderMap) {
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, self.protocol.clone());
+    }
+
+    /// Lets both ends talk, once the client has got this answer.
+    pub(crate) fn fulfil<B>(self, response: &mut Response<B>) {
+        let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return };
+        let Self { client, place, .. } = self;
+        background::spawn(async move {
+            match tokio::try_join!(client, server) {
+                Ok((client, server)) => {
+                    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
+                    let ended = copy_bidirectional(&mut client, &mut server).await;
+                    tracing::debug!(?ended, "a connection that had left HTTP ended");
+                }
+                Err(error) => tracing::debug!(%error, "a connection did not leave HTTP"),
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Whether another HTTP, or HTTP over TLS, is among the wishes: requests within would pass us by, with
+/// their keys.
+fn is_http(protocols: &HeaderValue) -> bool {
+    let mut names = protocols.as_bytes().split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    names.any(|name| {
+        let name = name.to_ascii_lowercase();
+        [&b"h2"[..], b"h3", b"http", b"tls"].iter().any(|http| name.starts_with(http))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_no_http_is_passed_on() {
+        for name in ["websocket", "WebSocket", "my-protocol/2", "IRC/6.9"] {
+            assert!(!is_http(&HeaderValue::from_static(name)), "{name}");
+        }
+        for name in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0", "TLS/1.0, HTTP/1.1"] {
+            assert!(is_http(&HeaderValue::from_static(name)), "{name}");
+        }
+    }
+}
