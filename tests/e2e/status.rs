@@ -155,7 +155,11 @@ fn what_cannot_be_answered_is_refused() {
 #[test]
 fn the_path_is_the_upstreams_unless_it_is_switched_on() {
     let ledger = Ledger::start();
-    let gateway = Gateway::in_front_of(&ledger).start();
+    let mut gateway = Gateway::in_front_of(&ledger).start();
     assert_eq!(gateway.request("GET", PATH).send().status, 201);
     assert_eq!(ledger.all()[0].target, PATH);
+    gateway.rewrite("status = true\n");
+    assert_eq!(gateway.reload().status, 200);
+    assert_eq!(told(&gateway, "k", "POST /charges"), unknown());
+    assert_eq!(ledger.all().len(), 1);
 }

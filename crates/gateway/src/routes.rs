@@ -184,9 +184,10 @@ impl Routes {
     }
 
     /// The question about a key, if that is what this request is.
-    pub(crate) fn look_up_at<B>(&self, request: &Request<B>) -> Option<LookUp> {
+    pub(crate) fn look_up_at<B>(&self, request: &Request<B>) -> Option<Box<LookUp>> {
         let is_one = self.tells_status && StatusPage::is_at(request.uri().path());
-        is_one.then(|| self.pages.status.clone().look_up(request, |named| self.find(named)))
+        is_one
+            .then(|| Box::new(self.pages.status.clone().look_up(request, |named| self.find(named))))
     }
 
     pub(crate) fn status_page(&self) -> Arc<StatusPage> {

@@ -79,7 +79,9 @@ impl Door {
                 return page.answer(request.method(), request.headers()).map(Either::Right);
             }
             if let Some(look_up) = look_up {
-                return look_up.answer(&request.into_parts().0).await;
+                let (parts, _) = request.into_parts();
+                // Boxed, so that other requests do not hold room for it.
+                return Box::pin(look_up.answer(parts)).await;
             }
             let response = route.oneshot(request).await;
             response.unwrap_or_else(|never| match never {}).map(Either::Left)

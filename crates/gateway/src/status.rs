@@ -95,8 +95,8 @@ fn failed(error: &StoreError) -> Problem {
 
 impl LookUp {
     /// The answer, which no cache may keep.
-    pub(crate) async fn answer(self, parts: &Parts) -> Response<Body> {
-        let mut response = self.respond(parts).await;
+    pub(crate) async fn answer(self: Box<Self>, parts: Parts) -> Response<Body> {
+        let mut response = self.respond(&parts).await;
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }

@@ -79,7 +79,11 @@ impl<S> IdempotencyService<S> {
             let whole = whole.await;
             let whole =
                 whole.and_then(|whole| whole.with_no_other_key(&asking.parts, &route.policy));
-            see_through(asking.begin(whole, &route, &dialect), &route, &dialect).await
+            let work = match asking.begin(whole, &route, &dialect) {
+                Begun::Answered(response) => return Ok(response),
+                Begun::Work(work) => work,
+            };
+            see_through(work, &route, &dialect).await
         })
     }
 }
@@ -111,12 +115,16 @@ where
     };
     engine.suspicions.look(&identity.label.key, identity.label.tenant);
     let asking = Asking { inner, parts, identity };
-    see_through(asking.begin(Ok(whole), &route, &dialect), &route, &dialect).await
+    let work = match asking.begin(Ok(whole), &route, &dialect) {
+        Begun::Answered(response) => return Ok(response),
+        Begun::Work(work) => work,
+    };
+    see_through(work, &route, &dialect).await
 }
 
-/// The answer to what was begun.
+/// The answer to work that is seen through.
 async fn see_through<R, E, W>(
-    begun: Begun<R, W>,
+    work: Pin<Box<W>>,
     route: &Route,
     dialect: &Dialect,
 ) -> Result<Response<ResponseBody<R>>, E>
@@ -125,10 +133,6 @@ where
     R: Send + 'static,
     E: Send + 'static,
 {
-    let work = match begun {
-        Begun::Answered(response) => return Ok(response),
-        Begun::Work(work) => work,
-    };
     // The client may hang up from here on: what is claimed is run and recorded all the same.
     let reply = match route.engine.see_through(work).await {
         Seen::Done(reply) => return reply.unwrapped(),
