@@ -37,6 +37,7 @@ mod passing;
 #[path = "../../crates/selfsame/tests/layer/payments.rs"]
 mod payments;
 mod postgres;
+mod probe;
 mod refusals;
 mod reload;
 mod retention;

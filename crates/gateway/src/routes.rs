@@ -263,6 +263,7 @@ fn policy(
         .ignore(settings.ignore.clone())
         .fingerprint_headers(settings.fingerprint_headers.clone())
         .recover(settings.recover)
+        .probe(settings.probe.clone())
         .server_errors(settings.server_errors)
         .on_conflict(settings.on_conflict)
         .wait_max(settings.wait_max)

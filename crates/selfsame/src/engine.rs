@@ -15,6 +15,7 @@ use crate::layer::IdempotencyLayer;
 use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
+use crate::probe::Probes;
 use crate::spool::Spool;
 use crate::stores::{Journal, Metered, journal_of};
 use crate::suspicion::Suspicions;
@@ -36,6 +37,9 @@ pub(crate) struct Engine {
     pub(crate) landing: Arc<Landing>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) suspicions: Suspicions,
+    pub(crate) probes: Probes,
+    /// The store, for what a person decides, or who is asked instead.
+    pub(crate) people: Arc<dyn FullStore>,
     pub(crate) observers: Observers,
     pub(crate) journal: Option<Journal>,
     work: TaskTracker,
@@ -52,12 +56,15 @@ impl Idempotency {
     /// cannot take. Must be called on a tokio runtime.
     pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
         let journal = journal_of(&*store);
+        let people = store.clone();
         let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),
             landing: Arc::new(Landing::new(store.clone(), spool)),
             waiters: Waiters::new(store.bell()),
             suspicions: Suspicions::default(),
+            probes: Probes::default(),
+            people,
             observers: Observers::default(),
             journal,
             work: TaskTracker::new(),

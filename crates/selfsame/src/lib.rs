@@ -45,6 +45,7 @@ mod patience;
 pub mod phases;
 mod policy;
 mod prefer;
+mod probe;
 mod reject;
 mod run;
 mod service;
@@ -66,6 +67,7 @@ pub use outcome::{Outcome, Served};
 pub use policy::{
     KeyMode, Mode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
 };
+pub use probe::{InvalidProbe, Probe};
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
     Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, KeyFormat,

@@ -10,6 +10,7 @@ use selfsame_core::headers::{IDEMPOTENCY_KEY, differs_between_retries};
 use selfsame_core::{FingerprintForm, JsonPointer, KeyRules, Problem, Recover, Tenant};
 
 use crate::dialect::{Dialect, Profile};
+use crate::probe::Probe;
 use crate::tenant::{self, MissingTenant};
 
 /// Whether a route's requests need a key.
@@ -108,6 +109,7 @@ pub struct Policy {
     pub(crate) fingerprint_headers: Vec<HeaderName>,
     pub(crate) fingerprint_authority: bool,
     pub(crate) recover: Recover,
+    pub(crate) probe: Option<Probe>,
     pub(crate) server_errors: ServerErrors,
     pub(crate) on_conflict: OnConflict,
     pub(crate) wait_max: Duration,
@@ -148,6 +150,7 @@ impl Default for Policy {
             fingerprint_headers: Vec::new(),
             fingerprint_authority: false,
             recover: Recover::Resume,
+            probe: None,
             server_errors: ServerErrors::Retry,
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
@@ -215,6 +218,10 @@ settings! {
     fingerprint_authority: bool;
     /// What a run without an outcome leads to: another run, unless set.
     recover: Recover;
+    /// Where the inner service is asked about a key that is held, before its retry is refused: `200` is
+    /// the answer of the work that was done, `404` means that it was not and can run, anything else
+    /// tells nothing. Nobody is asked unless set.
+    probe: Option<Probe>;
     /// What a 5xx of the handler's own leads to: another run, unless set.
     server_errors: ServerErrors;
     /// What becomes of a request whose key is being run: refused, unless set.

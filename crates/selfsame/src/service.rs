@@ -211,8 +211,14 @@ where
         let Asked { ask, request, preferred_wait } = asked;
         Box::pin(async move {
             let (engine, policy) = (&*route.engine, &*route.policy);
-            let Turn { settled, waited } =
+            let Turn { mut settled, waited } =
                 steps::take_turn(engine, &ask, preferred_wait, policy).await;
+            if let (Settled::Refused(Refusal::Held), Some(probe)) = (&settled, &policy.probe) {
+                // Boxed, because hardly anyone comes by here.
+                let around = (engine, policy);
+                settled =
+                    Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around)).await;
+            }
             let delivery = match settled {
                 Settled::Run(claim) => {
                     let run = Run::new(claim.start(), engine, Some(&route));

@@ -80,6 +80,16 @@ pub(crate) fn differing_answer(route: &str) {
     counter!("selfsame_observed_differing_answers_total", "route" => route.to_owned()).increment(1);
 }
 
+/// A question about a held key, and whether its work is free to run, if that was told.
+pub(crate) fn probed(route: &str, is_free: Option<bool>) {
+    let told = match is_free {
+        Some(true) => "not_done",
+        Some(false) => "done",
+        None => "unknown",
+    };
+    counter!("selfsame_probes_total", "route" => route.to_owned(), "told" => told).increment(1);
+}
+
 pub(crate) fn lease_expired() {
     counter!("selfsame_leases_expired_total").increment(1);
 }

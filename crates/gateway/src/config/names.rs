@@ -56,6 +56,7 @@ const PER_ROUTE: &[&str] = &[
     "ignore",
     "headers",
     "recover",
+    "probe",
     "upstream_idempotent",
     "server_errors",
     "on_conflict",
@@ -79,7 +80,7 @@ const PER_ROUTE: &[&str] = &[
 ];
 
 /// Names of the contract that are still to come.
-const LATER: &[&str] = &["probe", "complete_abandoned", "completer_attempts", "cache_url"];
+const LATER: &[&str] = &["complete_abandoned", "completer_attempts", "cache_url"];
 
 impl Vocabulary {
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static str> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin, Profile,
-    ReplayStatus, ScopeKind, ServerErrors,
+    JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin, Probe,
+    Profile, ReplayStatus, ScopeKind, ServerErrors,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
@@ -15,8 +15,8 @@ use super::file::Section;
 use super::values::{DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written};
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
-    ON_STORE_ERROR, ORIGIN, POINTER, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER, REPLAY_STATUS,
-    SCOPE, SERVER_ERRORS, TENANT,
+    ON_STORE_ERROR, ORIGIN, POINTER, PROBE, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER,
+    REPLAY_STATUS, SCOPE, SERVER_ERRORS, TENANT,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -56,6 +56,8 @@ pub struct RouteSettings {
     pub fingerprint_headers: Vec<HeaderName>,
     /// `recover`, with `upstream_idempotent` counted in: what a run without an outcome leads to.
     pub recover: Recover,
+    /// `probe`, where `recover` says so: where the upstream is asked about a held key.
+    pub probe: Option<Probe>,
     /// `server_errors`, or what `profile` makes of it: what a 5xx of the handler's own leads to.
     pub server_errors: ServerErrors,
     /// `on_conflict`: what becomes of a request whose key is being run.
@@ -133,6 +135,7 @@ impl Default for RouteSettings {
             ignore: Vec::new(),
             fingerprint_headers: Vec::new(),
             recover: Recover::Auto,
+            probe: None,
             server_errors: ServerErrors::Retry,
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
@@ -162,6 +165,8 @@ pub(super) struct Draft {
     /// without what the profile makes of it.
     pub(super) settings: RouteSettings,
     server_errors: Option<ServerErrors>,
+    /// Whether `recover` is `"probe"`.
+    asks_first: bool,
     upstream_idempotent: bool,
     allow_short_retention: bool,
 }
@@ -186,7 +191,11 @@ impl Draft {
         section.set("fingerprint", &FINGERPRINT, &mut to.fingerprint);
         section.set_list("ignore", &POINTER, &mut to.ignore);
         section.set_list("headers", &COUNTED_HEADER, &mut to.fingerprint_headers);
-        section.set("recover", &RECOVER, &mut to.recover);
+        if let Some((recover, asks_first)) = section.get("recover", &RECOVER) {
+            to.recover = recover;
+            draft.asks_first = asks_first;
+        }
+        to.probe = section.get("probe", &PROBE).or(to.probe.take());
         section.set("upstream_idempotent", &SWITCH, &mut draft.upstream_idempotent);
         let server_errors = section.get("server_errors", &SERVER_ERRORS);
         draft.server_errors = server_errors.or(draft.server_errors);
@@ -244,6 +253,10 @@ impl Draft {
             );
             section.clash(&["response_timeout", "run_timeout"], text);
         }
+        if self.asks_first && self.settings.probe.is_none() {
+            let text = "nothing says where to ask; set probe = \"GET /idempotency/{key}\"";
+            section.clash(&["recover", "probe"], text);
+        }
         self.check_replay_headers(section);
     }
 
@@ -272,6 +285,7 @@ impl Draft {
             Profile::Ietf => ServerErrors::Retry,
             Profile::Stripe => ServerErrors::Keep,
         });
-        RouteSettings { recover, server_errors, ..self.settings }
+        let probe = self.settings.probe.filter(|_| self.asks_first);
+        RouteSettings { recover, probe, server_errors, ..self.settings }
     }
 }

@@ -3,8 +3,8 @@
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyFormat, KeyMode, Mode, OnConflict, OnStoreError, Origin, Profile, ReplayStatus,
-    ScopeKind, ServerErrors,
+    JsonPointer, KeyFormat, KeyMode, Mode, OnConflict, OnStoreError, Origin, Probe, Profile,
+    ReplayStatus, ScopeKind, ServerErrors,
 };
 use selfsame_core::headers::{self, differs_between_retries, is_hop_by_hop};
 use selfsame_core::{FingerprintForm, Recover};
@@ -54,15 +54,23 @@ pub(super) const FINGERPRINT: Kind<FingerprintForm> = Kind {
     },
 };
 
-pub(super) const RECOVER: Kind<Recover> = Kind {
-    expected: r#""auto", "resume" or "hold""#,
-    read: |value| match text(value)? {
-        "probe" => Err(Wrong::Later("\"probe\"".to_owned())),
-        _ => choice(
-            value,
-            &[("auto", Recover::Auto), ("resume", Recover::Resume), ("hold", Recover::Hold)],
-        ),
+/// What a run without an outcome leads to, and whether the upstream is asked before.
+pub(super) const RECOVER: Kind<(Recover, bool)> = Kind {
+    expected: r#""auto", "resume", "hold" or "probe""#,
+    read: |value| {
+        let choices = [
+            ("auto", (Recover::Auto, false)),
+            ("resume", (Recover::Resume, false)),
+            ("hold", (Recover::Hold, false)),
+            ("probe", (Recover::Hold, true)),
+        ];
+        choice(value, &choices)
     },
+};
+
+pub(super) const PROBE: Kind<Probe> = Kind {
+    expected: r#"a path with the key in it like "GET /idempotency/{key}""#,
+    read: |value| Probe::parse(text(value)?).map_err(|_| Wrong::Form),
 };
 
 pub(super) const SERVER_ERRORS: Kind<ServerErrors> = Kind {

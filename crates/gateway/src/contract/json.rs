@@ -157,6 +157,7 @@ impl<'a> Rules<'a> {
             ignore,
             fingerprint_headers,
             recover,
+            probe,
             server_errors,
             on_conflict,
             wait_max,
@@ -223,6 +224,7 @@ impl<'a> Rules<'a> {
                 ServerErrors::Hold => "hold",
             },
             interrupted: match recover {
+                _ if probe.is_some() => "ask",
                 Recover::Resume => "resume",
                 Recover::Auto => "resume_if_noted",
                 Recover::Hold => "hold",

@@ -77,7 +77,9 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
         Problem::UpstreamUnreachable | Problem::UpstreamFailed { held: true } => true,
-        Problem::UpstreamFailed { held: false } => keyed && settings.recover != Recover::Hold,
+        Problem::UpstreamFailed { held: false } => {
+            keyed && (settings.recover != Recover::Hold || settings.probe.is_some())
+        }
         Problem::InvalidKey
         | Problem::KeyReused
         | Problem::InProgress

@@ -240,7 +240,10 @@ impl Recorder<'_> {
     async fn answer_lost<R, E>(&self) -> Delivery<R, E> {
         self.release(unknown(self.policy)).await;
         let held = match self.engine.store.get(self.id()).await {
-            Ok(Some(record)) => matches!(record.state, State::Held { .. }),
+            // Where the service can be asked, a retry finds out more.
+            Ok(Some(record)) => {
+                matches!(record.state, State::Held { .. }) && self.policy.probe.is_none()
+            }
             Ok(None) => false,
             // Nothing can be promised about a retry.
             Err(_) => true,

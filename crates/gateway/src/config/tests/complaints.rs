@@ -112,8 +112,13 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
         ),
         (
             "[idempotency]\nrecover = 'probe'",
-            "3:11: idempotency.recover: \"probe\" is not supported yet by this version; write \
-             \"auto\", \"resume\" or \"hold\"",
+            "3:11: idempotency.recover: nothing says where to ask; set probe = \
+             \"GET /idempotency/{key}\"",
+        ),
+        (
+            "[idempotency]\nprobe = '/idempotency/{key}'",
+            "3:9: idempotency.probe: expected a path with the key in it like \
+             \"GET /idempotency/{key}\", found \"/idempotency/{key}\"",
         ),
         (
             "[idempotency]\nstream = 'true'",

@@ -206,6 +206,7 @@ fn every_setting_can_be_written() {
         ignore: vec![JsonPointer::parse("/sent_at").expect("a pointer")],
         fingerprint_headers: vec!["stripe-account".parse().expect("a name")],
         recover: Recover::Resume,
+        probe: None,
         server_errors: ServerErrors::Keep,
         on_conflict: OnConflict::Wait,
         wait_max: seconds(4),

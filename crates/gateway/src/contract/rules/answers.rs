@@ -46,6 +46,10 @@ pub(super) fn server_error_brief(settings: &RouteSettings) -> Line {
 
 pub(super) fn cut_short(settings: &RouteSettings) -> Line {
     match settings.recover {
+        _ if settings.probe.is_some() => plain(
+            "What is known of it: the answer, if the work was done; a new attempt, if it was not. While \
+             neither is known, [outcome-unknown]: nothing is done again on a guess.",
+        ),
         Recover::Resume => plain("A new attempt."),
         Recover::Auto => plain(
             "A new attempt, where the service has noted how far it came: it goes on from there. \
@@ -61,6 +65,9 @@ pub(super) fn cut_short(settings: &RouteSettings) -> Line {
 
 pub(super) fn cut_short_brief(settings: &RouteSettings) -> Line {
     match settings.recover {
+        _ if settings.probe.is_some() => {
+            plain("after an attempt that was cut short, what became of it is found out")
+        }
         Recover::Resume => plain("an attempt that was cut short is made again"),
         Recover::Auto => plain(
             "an attempt that was cut short goes on from where it stopped, if the service has \
