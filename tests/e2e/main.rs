@@ -24,6 +24,7 @@ mod hosts;
 mod http2;
 mod http2_upstream;
 mod identity;
+mod idle;
 mod key_sources;
 mod keys;
 mod logs;
