@@ -38,6 +38,7 @@ mod passing;
 mod payments;
 mod postgres;
 mod probe;
+mod real_clients;
 mod refusals;
 mod reload;
 mod retention;
