@@ -2,13 +2,13 @@
 //! know better.
 
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
-use crate::harness::{Answer, Effect, Ended, Gateway, Ledger, Request, Then, reply, run_to_end};
+use crate::harness::{Ended, Gateway, Ledger, Then, reply, run_to_end};
 
 /// A payment by curl, which tries again up to five times, and what it got in the end.
 fn pay(to: SocketAddr, key: &str, flags: &[&str]) -> (Ended, String) {
@@ -25,26 +25,6 @@ fn pay(to: SocketAddr, key: &str, flags: &[&str]) -> (Ended, String) {
     (ended, std::fs::read_to_string(last_answer).unwrap_or_default().replace('\r', ""))
 }
 
-/// Sends a request on, as a network does.
-fn sent_on(effect: &Effect, to: SocketAddr) -> Answer {
-    let request = Request::new(to, &effect.method, &effect.target).body(&effect.body);
-    let ours = ["host", "content-length"];
-    let headers = effect.headers.iter().filter(|(name, _)| !ours.contains(&name.as_str()));
-    headers.fold(request, |request, (name, value)| request.header(name, value)).send()
-}
-
-/// So many quarters of an answer; where that is not all of it, the connection is cut.
-fn deliver(answer: &Answer, quarters: usize, to: &mut TcpStream) -> Then {
-    let mut bytes = format!("HTTP/1.1 {} Status\r\n", answer.status).into_bytes();
-    for (name, value) in &answer.headers {
-        bytes.extend(format!("{name}: {value}\r\n").bytes());
-    }
-    bytes.extend(b"\r\n");
-    bytes.extend(&answer.body);
-    to.write_all(&bytes[..bytes.len() * quarters / 4]).expect("written");
-    if quarters == 4 { Then::KeepOpen } else { Then::Close }
-}
-
 #[test]
 fn a_payment_arrives_once_over_a_network_that_loses_answers() {
     let ledger = Ledger::start();
@@ -57,7 +37,7 @@ fn a_payment_arrives_once_over_a_network_that_loses_answers() {
     network.behave(move |effect, client| {
         // Nothing comes through, then a quarter, and so on until all of it does.
         let quarters = tries.fetch_add(1, Ordering::SeqCst).min(4);
-        deliver(&sent_on(effect, at), quarters, client)
+        effect.onwards(at).send().deliver(quarters, client)
     });
 
     let (ended, answer) = pay(network.address(), "lossy", &["--retry-all-errors"]);

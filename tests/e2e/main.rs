@@ -39,6 +39,7 @@ mod passing;
 mod payments;
 mod postgres;
 mod probe;
+mod real_clients;
 mod refusals;
 mod reload;
 mod retention;

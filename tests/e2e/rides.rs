@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::harness::{
-    Answer, Effect, Gateway, Ledger, Request, Then, eventually, is_long, node_example,
-    python_example, reply,
+    Answer, Effect, Gateway, Ledger, Request, Then, eventually, is_long, reply, with_node_packages,
+    with_python_packages,
 };
 
 /// What the service does elsewhere, in its order: the effect of a phase and that it is done. The
@@ -247,7 +247,7 @@ fn in_folder(program: impl AsRef<Path>, folder: &Path) -> Command {
 
 #[test]
 fn a_fastapi_service_that_is_killed_anywhere_goes_on_behind_its_last_checkpoint() {
-    let folder = python_example("fastapi");
+    let folder = with_python_packages("examples/fastapi");
     each_phase_is_done_once(&|| {
         let mut command = in_folder(folder.join("venv/bin/uvicorn"), &folder);
         command.args(["rides:app", "--fd", "0", "--log-level", "error"]);
@@ -257,7 +257,7 @@ fn a_fastapi_service_that_is_killed_anywhere_goes_on_behind_its_last_checkpoint(
 
 #[test]
 fn an_express_service_that_is_killed_anywhere_goes_on_behind_its_last_checkpoint() {
-    let folder = node_example("express");
+    let folder = with_node_packages("examples/express");
     each_phase_is_done_once(&|| {
         let mut command = in_folder("node", &folder);
         command.arg("rides.js").env("LISTEN_FD", "0");

@@ -1,15 +1,15 @@
-//! Packages for services in other languages, installed once and kept beside the build.
+//! Packages for programs in other languages, installed once and kept beside the build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A copy of `examples/NAME` to run in, beside the build.
-fn copied(name: &str) -> PathBuf {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples").join(name);
-    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+/// A copy of a folder of the repository to run in, beside the build.
+fn copied(folder: &str) -> PathBuf {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(folder);
+    let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(folder);
     fs::create_dir_all(&to).expect("a folder beside the build");
-    for entry in fs::read_dir(from).expect("the example is there") {
+    for entry in fs::read_dir(from).expect("the folder is there") {
         let entry = entry.expect("it can be read");
         if entry.path().is_file() {
             fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
@@ -18,9 +18,10 @@ fn copied(name: &str) -> PathBuf {
     to
 }
 
-/// The folder of an example in Python, with its requirements in `venv`.
-pub(crate) fn python_example(name: &str) -> PathBuf {
-    let folder = copied(name);
+/// A copy of a folder with a program in Python, with its requirements in `venv`. No two tests may
+/// share one.
+pub(crate) fn with_python_packages(folder: &str) -> PathBuf {
+    let folder = copied(folder);
     once(&folder, "requirements.txt", || {
         run(Command::new("python3").args(["-m", "venv", "--clear", "venv"]).current_dir(&folder));
         let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-r"];
@@ -30,9 +31,9 @@ pub(crate) fn python_example(name: &str) -> PathBuf {
     folder
 }
 
-/// The folder of an example in JavaScript, with its packages in `node_modules`.
-pub(crate) fn node_example(name: &str) -> PathBuf {
-    let folder = copied(name);
+/// The same for a program in JavaScript, with its packages in `node_modules`.
+pub(crate) fn with_node_packages(folder: &str) -> PathBuf {
+    let folder = copied(folder);
     once(&folder, "package.json", || {
         let quietly = ["--no-audit", "--no-fund", "--loglevel=error"];
         let flags = ["install", "--no-package-lock", "--ignore-scripts", "--prefer-offline"];
