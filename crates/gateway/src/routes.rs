@@ -148,7 +148,7 @@ impl Routes {
             otherwise,
             pages,
             tells_status: config.status,
-            upstreams: known.clone(),
+            upstreams: Upstreams::default(),
         };
         let has_several = config.routes.iter().any(|route| route.upstream.is_some());
         for (route, guard) in config.routes.iter().zip(&protection.routes) {
