@@ -18,6 +18,8 @@ use super::writes::{Write, write};
 
 /// How often a key is looked at whose row others change or have locked. Then it is busy.
 const LOOKS_MAX: usize = 4;
+/// How long is waited before the last look: whoever sweeps has a row locked until its commit is on disk.
+const LAST_PAUSE: Duration = Duration::from_millis(3);
 /// How long such a row is left alone.
 const LOCKED_FOR: Duration = Duration::from_millis(100);
 
@@ -43,9 +45,12 @@ impl Call for Ask {
         if session.meets_new_keys() {
             round.bear(session).await?;
         }
-        for _ in 0..LOOKS_MAX {
+        for look in 1..=LOOKS_MAX {
             if round.open.is_empty() {
                 break;
+            }
+            if look == LOOKS_MAX {
+                tokio::time::sleep(LAST_PAUSE).await;
             }
             match round.go(session).await {
                 Ok(()) => {}
