@@ -114,7 +114,7 @@ impl Outward {
         Connector::new(tcp, address, self.tls.as_deref(), self.connect_timeout)
     }
 
-    /// Whether a connection to `address` would be another one with `other`.
+    /// Whether a connection to `address` would be the same with `other`.
     fn is_same_for(&self, address: &config::Upstream, other: &Self) -> bool {
         let (ours, others) = (self.tls.as_ref(), other.tls.as_ref());
         let is_same = ours.zip(others).is_some_and(|(ours, others)| Arc::ptr_eq(ours, others));

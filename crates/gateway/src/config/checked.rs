@@ -72,7 +72,7 @@ pub(super) fn check(
         jwt: jwt.as_ref(),
         needs_proxies: trusted_proxies.is_empty() && !root.is_wrong("trusted_proxies"),
         needs_clients: tls::asks_nobody(tls.as_ref()) && !root.is_wrong("tls"),
-        needs_jwt: !root.child(&JWT).is_there(),
+        needs_jwt: !root.child(&JWT).is_written(),
     };
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
     let of_routes = routes.iter().filter_map(|route| route.upstream.as_ref());

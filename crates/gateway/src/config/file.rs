@@ -233,11 +233,6 @@ impl<'a> Section<'a> {
         self.wrong.extend(&base.wrong);
     }
 
-    /// Whether it was written.
-    pub(super) fn is_there(&self) -> bool {
-        self.table.is_some()
-    }
-
     pub(super) fn is_wrong(&self, name: &str) -> bool {
         self.wrong.contains(name)
     }

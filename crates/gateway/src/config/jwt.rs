@@ -57,8 +57,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Option<
     section.set_filled_list("algorithms", &ALGORITHM, &mut algorithms);
     let issuer = section.get("issuer", &ISSUER);
     let audience = section.get("audience", &AUDIENCE);
-    let is_there = section.is_there();
-    if is_there {
+    if section.is_written() {
         for (name, is_missing, text) in [
             ("key_file", key_file.is_none(), "is missing; name a JWK set or a public key in PEM"),
             ("algorithms", algorithms.is_empty(), "is missing; write algorithms = [\"RS256\"]"),

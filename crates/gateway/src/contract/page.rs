@@ -17,7 +17,7 @@ const FRESH_FOR: &str = "max-age=300";
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'";
 
-/// The contract's forms. A configuration does not change while it is served, nor do they.
+/// The contract's forms, as one configuration has them: another that counts has others.
 pub(crate) struct ContractPage {
     markdown: Bytes,
     html: Bytes,
