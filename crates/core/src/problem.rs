@@ -23,6 +23,8 @@ pub enum Problem {
     ResponseNotKept,
     /// The key was used long ago.
     KeyExpired,
+    /// Its tenant has as many keys, or runs, as it may.
+    TooManyKeys,
     /// The request's body is too large to be protected.
     BodyTooLarge,
     /// The request's body ended before it was whole.
@@ -54,7 +56,7 @@ impl Problem {
     }
 
     /// Every problem there is, with all it may carry.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::MissingTenant,
@@ -63,6 +65,7 @@ impl Problem {
         Self::OutcomeUnknown,
         Self::ResponseNotKept,
         Self::KeyExpired,
+        Self::TooManyKeys,
         Self::BodyTooLarge,
         Self::BodyIncomplete,
         Self::StreamingCall,
@@ -85,6 +88,7 @@ impl Problem {
             Self::OutcomeUnknown => "outcome-unknown",
             Self::ResponseNotKept => "response-not-kept",
             Self::KeyExpired => "key-expired",
+            Self::TooManyKeys => "too-many-keys",
             Self::BodyTooLarge => "body-too-large",
             Self::BodyIncomplete => "body-incomplete",
             Self::StreamingCall => "streaming-call",
@@ -104,6 +108,7 @@ impl Problem {
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::InProgress | Self::OutcomeUnknown | Self::ResponseNotKept => StatusCode::CONFLICT,
             Self::KeyExpired => StatusCode::GONE,
+            Self::TooManyKeys => StatusCode::TOO_MANY_REQUESTS,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UpstreamUnreachable | Self::UpstreamFailed { .. } => StatusCode::BAD_GATEWAY,
             Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
@@ -124,6 +129,7 @@ impl Problem {
             Self::OutcomeUnknown => "Whether this request was carried out is unknown",
             Self::ResponseNotKept => "This request was carried out; its answer was not kept",
             Self::KeyExpired => "This key was used and has expired",
+            Self::TooManyKeys => "Too many keys are in use; nothing was sent",
             Self::BodyTooLarge => "The request body is too large",
             Self::BodyIncomplete => "The request body did not arrive whole; nothing was sent",
             Self::StreamingCall => "A streaming call cannot have a key; nothing was sent",
@@ -140,6 +146,7 @@ impl Problem {
         match self {
             Self::BodyIncomplete
             | Self::InProgress
+            | Self::TooManyKeys
             | Self::UpstreamUnreachable
             | Self::StoreUnavailable
             | Self::UpstreamTimeout => true,
@@ -220,15 +227,16 @@ mod tests {
             Problem::OutcomeUnknown => 5,
             Problem::ResponseNotKept => 6,
             Problem::KeyExpired => 7,
-            Problem::BodyTooLarge => 8,
-            Problem::BodyIncomplete => 9,
-            Problem::StreamingCall => 10,
-            Problem::UpstreamUnreachable => 11,
-            Problem::UpstreamFailed { held: false } => 12,
-            Problem::UpstreamFailed { held: true } => 13,
-            Problem::StoreUnavailable => 14,
-            Problem::RecordDamaged => 15,
-            Problem::UpstreamTimeout => 16,
+            Problem::TooManyKeys => 8,
+            Problem::BodyTooLarge => 9,
+            Problem::BodyIncomplete => 10,
+            Problem::StreamingCall => 11,
+            Problem::UpstreamUnreachable => 12,
+            Problem::UpstreamFailed { held: false } => 13,
+            Problem::UpstreamFailed { held: true } => 14,
+            Problem::StoreUnavailable => 15,
+            Problem::RecordDamaged => 16,
+            Problem::UpstreamTimeout => 17,
         }
     }
 

@@ -274,6 +274,8 @@ fn policy(
         .run_timeout(settings.run_timeout)
         .request_bytes_max(settings.request_bytes_max)
         .answer_bytes_max(settings.answer_bytes_max)
+        .max_live_keys(settings.live_keys_max)
+        .max_claims(settings.claims_max)
         .stream(settings.stream)
         .replay_status(settings.replay_status)
         .replay_set_cookie(settings.replay_set_cookie)

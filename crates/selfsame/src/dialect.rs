@@ -117,7 +117,8 @@ impl Dialect {
             format!("<{}>; rel=\"describedby\"", problem.type_uri(&self.manners.contract_page));
         headers.insert(LINK, HeaderValue::from_str(&link).expect("a URL and a slug are ASCII"));
         self.advise(headers, problem.is_retryable());
-        if matches!(problem, Problem::InProgress | Problem::StoreUnavailable) {
+        if matches!(problem, Problem::InProgress | Problem::TooManyKeys | Problem::StoreUnavailable)
+        {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         cors::open(headers, &self.manners.readers, self.sender.as_ref());

@@ -16,6 +16,7 @@ use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
 use crate::probe::Probes;
+use crate::quota::Quotas;
 use crate::spool::Spool;
 use crate::stores::{Journal, Metered, journal_of};
 use crate::suspicion::Suspicions;
@@ -38,6 +39,7 @@ pub(crate) struct Engine {
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) suspicions: Suspicions,
     pub(crate) probes: Probes,
+    pub(crate) quotas: Arc<Quotas>,
     /// The store, for what a person decides, or who is asked instead.
     pub(crate) people: Arc<dyn FullStore>,
     pub(crate) observers: Observers,
@@ -64,6 +66,7 @@ impl Idempotency {
             waiters: Waiters::new(store.bell()),
             suspicions: Suspicions::default(),
             probes: Probes::default(),
+            quotas: Arc::default(),
             people,
             observers: Observers::default(),
             journal,

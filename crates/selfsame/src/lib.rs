@@ -46,6 +46,7 @@ pub mod phases;
 mod policy;
 mod prefer;
 mod probe;
+mod quota;
 mod reject;
 mod run;
 mod service;

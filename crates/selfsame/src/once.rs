@@ -64,6 +64,9 @@ pub enum OnceError<E> {
     /// The key was used with another input.
     #[error("the key was used with another input")]
     KeyReused,
+    /// The tenant has too many keys, or too many calls that run; nothing ran.
+    #[error("the tenant has too many keys or runs; nothing ran")]
+    TooManyKeys,
     /// A call with this key was interrupted, and whether it was carried out is unknown.
     #[error("whether the call was carried out is unknown; a person decides")]
     OutcomeUnknown,
@@ -161,8 +164,8 @@ impl Once {
             let turn = steps::take_turn(&engine, &ask, None, &policy).await;
             let served = served(&turn);
             let ended = match turn.settled {
-                Settled::Run(claim) => {
-                    let run = Run::new(claim.start(), &engine, None);
+                Settled::Run(claim, place) => {
+                    let run = Run::new(claim.start(), place, &engine, None);
                     let call = Call { engine: &engine, policy: &policy, run: run.clone() };
                     let mut call = Box::pin(call.make(work));
                     let ended = steps::heartbeat(run.claim(), call.as_mut()).await;
@@ -279,6 +282,7 @@ fn refused<E>(refusal: &Refusal) -> OnceError<E> {
         Refusal::NotKept { .. } => OnceError::NotKept,
         Refusal::StoreDown => OnceError::StoreUnavailable,
         Refusal::Damaged => OnceError::Damaged,
+        Refusal::TooMany(_) => OnceError::TooManyKeys,
         // The rest are refusals of HTTP requests, which a function is not.
         _ => OnceError::OutcomeUnknown,
     }

@@ -98,6 +98,8 @@ pub enum Served {
     BadBody,
     /// A person decides about its key.
     Held,
+    /// Its tenant had too many keys or runs.
+    TooManyKeys,
     /// Its key was used long ago.
     Expired,
     /// Its work is done and the answer was not kept.
@@ -135,6 +137,7 @@ impl Served {
             Self::MissingTenant => "missing_tenant",
             Self::BadBody => "bad_body",
             Self::Held => "held",
+            Self::TooManyKeys => "too_many_keys",
             Self::Expired => "expired",
             Self::NotKept => "not_kept",
             Self::Bypassed => "bypassed",

@@ -11,6 +11,7 @@ use selfsame_core::{FingerprintForm, JsonPointer, KeyRules, Problem, Recover, Te
 
 use crate::dialect::{Dialect, Profile};
 use crate::probe::Probe;
+use crate::quota::Quota;
 use crate::tenant::{self, MissingTenant};
 
 /// Whether a route's requests need a key.
@@ -111,6 +112,7 @@ pub struct Policy {
     pub(crate) recover: Recover,
     pub(crate) probe: Option<Probe>,
     pub(crate) server_errors: ServerErrors,
+    pub(crate) quota: Quota,
     pub(crate) on_conflict: OnConflict,
     pub(crate) wait_max: Duration,
     pub(crate) retention: Duration,
@@ -152,6 +154,7 @@ impl Default for Policy {
             recover: Recover::Resume,
             probe: None,
             server_errors: ServerErrors::Retry,
+            quota: Quota::default(),
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -289,6 +292,22 @@ impl Policy {
         names.sort_by(|a, b| a.as_str().cmp(b.as_str()));
         names.dedup();
         self.fingerprint_headers = names;
+        self
+    }
+
+    /// How many keys of one tenant may live, over all routes: any number unless set. A request with
+    /// one more is refused; each process counts those that it was the first to see.
+    #[must_use]
+    pub fn max_live_keys(mut self, most: Option<u32>) -> Self {
+        self.quota.live_keys = most;
+        self
+    }
+
+    /// How many requests of one tenant may run in this process at once, over all routes: any number
+    /// unless set.
+    #[must_use]
+    pub fn max_claims(mut self, most: Option<u32>) -> Self {
+        self.quota.claims = most;
         self
     }
 

@@ -6,6 +6,7 @@ use selfsame_core::{InvalidKey, Problem, ProblemDetails};
 use crate::body::ResponseBody;
 use crate::dialect::Dialect;
 use crate::outcome::Served;
+use crate::quota::Excess;
 use crate::tenant::MissingTenant;
 
 /// Why a request is not run, or its answer not given.
@@ -26,6 +27,7 @@ pub(crate) enum Refusal {
     Reused,
     Busy,
     Held,
+    TooMany(Excess),
     Expired,
     NotKept {
         status: StatusCode,
@@ -105,6 +107,16 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Problem::OutcomeUnknown,
             Served::Held,
             "an earlier request with this key was interrupted, and whether it was carried out must be looked up; it is not run again until the operator decides. Do not send it with a new key".into(),
+        ),
+        Refusal::TooMany(Excess::LiveKeys) => (
+            Problem::TooManyKeys,
+            Served::TooManyKeys,
+            "as many new keys as may live at once are in use; nothing was sent. Keys of earlier requests still get their answers".into(),
+        ),
+        Refusal::TooMany(Excess::Claims) => (
+            Problem::TooManyKeys,
+            Served::TooManyKeys,
+            "as many requests with keys as may run at once are running; nothing was sent, try again when one has ended".into(),
         ),
         Refusal::Expired => (
             Problem::KeyExpired,

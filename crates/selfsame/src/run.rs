@@ -8,6 +8,7 @@ use selfsame_core::{Checkpoint, Claim, Fenced, Key, Lease, Replay, Started, Stor
 
 use crate::engine::Engine;
 use crate::layer::Route;
+use crate::quota::Place;
 use crate::stores::Journal;
 
 /// What a handler sees of its own run; found in the request's extensions.
@@ -27,6 +28,8 @@ pub struct Run {
 #[cfg_attr(not(feature = "postgres"), expect(dead_code, reason = "runs have no phases then"))]
 pub(crate) struct RunState {
     pub(crate) claim: Claim<Started>,
+    /// Its place among the tenant's runs, where those are counted.
+    pub(crate) place: Option<Box<Place>>,
     /// What says how an answer is kept; there is none where a function runs.
     pub(crate) route: Option<Arc<Route>>,
     pub(crate) journal: Option<Journal>,
@@ -56,9 +59,15 @@ pub enum SaveError {
 
 impl Run {
     /// The run of a request to `route`, or of a function.
-    pub(crate) fn new(claim: Claim<Started>, engine: &Engine, route: Option<&Arc<Route>>) -> Self {
+    pub(crate) fn new(
+        claim: Claim<Started>,
+        place: Option<Box<Place>>,
+        engine: &Engine,
+        route: Option<&Arc<Route>>,
+    ) -> Self {
         let state = RunState {
             claim,
+            place,
             // Only phases ask for it, and there are none without a journal.
             route: route.filter(|_| engine.journal.is_some()).cloned(),
             journal: engine.journal.clone(),

@@ -220,8 +220,8 @@ where
                     Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around)).await;
             }
             let delivery = match settled {
-                Settled::Run(claim) => {
-                    let run = Run::new(claim.start(), engine, Some(&route));
+                Settled::Run(claim, place) => {
+                    let run = Run::new(claim.start(), place, engine, Some(&route));
                     let deadline = tokio::time::Instant::now() + policy.run_timeout;
                     // Boxed, so that those who wait for their turn do not hold room for a run.
                     let mut recorded = Box::pin(async {

@@ -69,6 +69,8 @@ const PER_ROUTE: &[&str] = &[
     "run_timeout",
     "max_request_body",
     "max_response_body",
+    "max_live_keys",
+    "max_claims",
     "stream",
     "replay_status",
     "replay_set_cookie",

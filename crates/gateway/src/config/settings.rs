@@ -12,7 +12,9 @@ use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
-use super::values::{DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written};
+use super::values::{
+    COUNT_OR_OFF, DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written,
+};
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
     ON_STORE_ERROR, ORIGIN, POINTER, PROBE, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER,
@@ -78,6 +80,10 @@ pub struct RouteSettings {
     pub request_bytes_max: usize,
     /// `max_response_body`: the largest answer that is kept.
     pub answer_bytes_max: usize,
+    /// `max_live_keys`: how many keys of one tenant may live.
+    pub live_keys_max: Option<u32>,
+    /// `max_claims`: how many requests of one tenant may run at once.
+    pub claims_max: Option<u32>,
     /// `stream`: whether answers are passed on as they come and never kept.
     pub stream: bool,
     /// `replay_status`: which status a replay has.
@@ -146,6 +152,8 @@ impl Default for RouteSettings {
             run_timeout: Duration::from_secs(15 * 60),
             request_bytes_max: 1 << 20,
             answer_bytes_max: 1 << 20,
+            live_keys_max: None,
+            claims_max: None,
             stream: false,
             replay_status: ReplayStatus::Same,
             replay_set_cookie: false,
@@ -209,6 +217,8 @@ impl Draft {
         section.set("run_timeout", &DURATION, &mut to.run_timeout);
         section.set("max_request_body", &SIZE, &mut to.request_bytes_max);
         section.set("max_response_body", &SIZE, &mut to.answer_bytes_max);
+        section.set("max_live_keys", &COUNT_OR_OFF, &mut to.live_keys_max);
+        section.set("max_claims", &COUNT_OR_OFF, &mut to.claims_max);
         section.set("stream", &SWITCH, &mut to.stream);
         section.set("replay_status", &REPLAY_STATUS, &mut to.replay_status);
         section.set("replay_set_cookie", &SWITCH, &mut to.replay_set_cookie);

@@ -103,6 +103,18 @@ pub(super) const KEY_LENGTH: Kind<usize> = Kind {
     },
 };
 
+/// None where it is off.
+pub(super) const COUNT_OR_OFF: Kind<Option<u32>> = Kind {
+    expected: r#"a whole number from 1 on, without quotes, or "off""#,
+    read: |value| match value {
+        DeValue::Integer(_) => match u32::try_from(integer(value)?) {
+            Ok(0) | Err(_) => Err(Wrong::Form),
+            Ok(count) => Ok(Some(count)),
+        },
+        _ => choice(value, &[("off", None)]),
+    },
+};
+
 pub(super) const SIZE: Kind<usize> =
     Kind { expected: r#"a size like "1MiB", "512KiB", "10MB" or 65536 (bytes)"#, read: size };
 

@@ -107,6 +107,8 @@ struct Rules<'a> {
     streams: bool,
     request_bytes_max: usize,
     answer_bytes_max: usize,
+    live_keys_max: Option<u32>,
+    running_max: Option<u32>,
     answer_timeout_ms: u64,
 }
 
@@ -168,6 +170,8 @@ impl<'a> Rules<'a> {
             run_timeout: _,
             request_bytes_max,
             answer_bytes_max,
+            live_keys_max,
+            claims_max,
             stream,
             replay_status,
             replay_set_cookie,
@@ -238,6 +242,8 @@ impl<'a> Rules<'a> {
             streams: *stream,
             request_bytes_max: *request_bytes_max,
             answer_bytes_max: *answer_bytes_max,
+            live_keys_max: *live_keys_max,
+            running_max: *claims_max,
             answer_timeout_ms: millis(*response_timeout),
         }
     }

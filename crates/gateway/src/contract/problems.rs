@@ -74,6 +74,9 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
             keyed && (!resumes || settings.server_errors == ServerErrors::Hold)
         }
         Problem::KeyExpired => keyed && !settings.remember.is_zero(),
+        Problem::TooManyKeys => {
+            keyed && (settings.live_keys_max.is_some() || settings.claims_max.is_some())
+        }
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
         Problem::UpstreamUnreachable | Problem::UpstreamFailed { held: true } => true,
@@ -131,6 +134,11 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
         Problem::KeyExpired => (
             "Its answer is no longer kept, and nothing was done again.",
             "Look up what the first request did. For a new operation, make a new key.",
+        ),
+        Problem::TooManyKeys => (
+            "You have as many keys in use, or as many requests running, as you may. What was sent \
+             before is not affected, and its retries are answered.",
+            "Wait for as long as `Retry-After` says, then send the same request with the same key.",
         ),
         Problem::BodyTooLarge => (
             "A request with a key has a limit of its own, which is told above. Nothing was done.",

@@ -93,7 +93,7 @@ impl Watch {
         let turn = steps::take_turn(&engine, &ask, prefer::wait(&parts.headers), &policy).await;
         let served = turn.served();
         match turn.settled {
-            Settled::Run(claim) => {
+            Settled::Run(claim, _place) => {
                 scene.ran(&claim.start(), answer).await;
                 engine.waiters.wake(&ask.id);
             }

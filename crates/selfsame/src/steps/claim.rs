@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use selfsame_core::{Ask, Claim, Claimed, Replay, StoreError, StoreErrorKind, Unstarted};
+use selfsame_core::{
+    Ask, Claim, Claimed, Fence, Replay, State, StoreError, StoreErrorKind, Unstarted,
+};
 
 use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};
+use crate::quota::{Excess, Place, Quota};
 use crate::reject::Refusal;
 use crate::telemetry;
 
 pub(crate) enum Settled {
-    Run(Claim<Unstarted>),
+    /// With its place among the tenant's, where those are counted.
+    Run(Claim<Unstarted>, Option<Box<Place>>),
     Replay(Replay),
     /// Somebody runs, and lives this long unless the claim is renewed.
     Busy {
@@ -27,12 +31,35 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
         // Not even a route that would rather run than wait: this work is known to be done.
         return Settled::Refused(Refusal::StoreDown);
     }
-    let settled = match ask_store(engine, ask).await {
+    let place = match engine.quotas.enter(ask.label.tenant, policy.quota) {
+        Ok(place) => Ok(place),
+        // Boxed, because hardly anyone comes by here.
+        Err(excess) => Box::pin(beyond_quota(engine, ask, policy, excess)).await,
+    };
+    let settled = match place {
+        Ok(place) => claim_in(place, engine, ask, policy).await,
+        Err(refused) => refused,
+    };
+    tell(ask, policy, settled.name());
+    settled
+}
+
+async fn claim_in(
+    mut place: Option<Box<Place>>,
+    engine: &Engine,
+    ask: &Ask,
+    policy: &Policy,
+) -> Settled {
+    match ask_store(engine, ask).await {
         Ok(Claimed::Run(grant)) => {
             if grant.took_over {
                 telemetry::lease_expired();
             }
-            Settled::Run(Claim::new(grant, engine.store.clone(), engine.give_back.clone()))
+            if let Some(place) = place.as_mut().filter(|_| grant.lease.fence == Fence::FIRST) {
+                place.begin_key(ask.retention);
+            }
+            let claim = Claim::new(grant, engine.store.clone(), engine.give_back.clone());
+            Settled::Run(claim, place)
         }
         Ok(Claimed::Replay(replay)) => Settled::Replay(replay),
         Ok(Claimed::Busy { lease_left }) => Settled::Busy { lease_left },
@@ -45,9 +72,29 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
         }
         Ok(Claimed::Expired) => Settled::Refused(Refusal::Expired),
         Err(error) => store_failed(&error, ask, policy),
+    }
+}
+
+/// Where a tenant has too much, only what is there already goes on: a replay costs nothing more.
+async fn beyond_quota(
+    engine: &Engine,
+    ask: &Ask,
+    policy: &Policy,
+    excess: Excess,
+) -> Result<Option<Box<Place>>, Settled> {
+    let record = match engine.store.get(&ask.id).await {
+        Ok(record) => record,
+        Err(error) => return Err(store_failed(&error, ask, policy)),
     };
-    tell(ask, policy, settled.name());
-    settled
+    let refused = Settled::Refused(Refusal::TooMany(excess));
+    match (excess, record.map(|record| record.state)) {
+        (_, None) | (Excess::Claims, Some(State::Failed)) => Err(refused),
+        (Excess::Claims, Some(_)) => Ok(None),
+        (Excess::LiveKeys, Some(_)) => {
+            let claims_only = Quota { live_keys: None, ..policy.quota };
+            engine.quotas.enter(ask.label.tenant, claims_only).map_err(|_| refused)
+        }
+    }
 }
 
 /// The answer to a retry, where it is at hand: nothing is begun that would have to be seen through.
@@ -98,7 +145,7 @@ fn store_failed(error: &StoreError, ask: &Ask, policy: &Policy) -> Settled {
 impl Settled {
     fn name(&self) -> &'static str {
         match self {
-            Self::Run(_) => "run",
+            Self::Run(..) => "run",
             Self::Replay(_) => "replay",
             Self::Busy { .. } => "busy",
             Self::Refused(_) => "refuse",

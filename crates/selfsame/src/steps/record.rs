@@ -213,6 +213,9 @@ impl Recorder<'_> {
             release => Box::pin(self.insist(|| self.claim().release(release))).await,
         };
         match released {
+            Ok(Fenced::Applied) if release == Release::Forget => {
+                self.run.state.place.iter().for_each(|place| place.forget_key());
+            }
             Ok(Fenced::Applied) => {}
             Ok(Fenced::Lost) => self.count_fenced(),
             Err(error) => tracing::error!(

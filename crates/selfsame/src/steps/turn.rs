@@ -22,7 +22,7 @@ impl Turn {
     /// What becomes of a request that is settled so.
     pub(crate) fn served(&self) -> Served {
         match &self.settled {
-            Settled::Run(claim) => Served::by_attempt(claim.grant().attempt),
+            Settled::Run(claim, _) => Served::by_attempt(claim.grant().attempt),
             Settled::Replay(_) if self.waited.is_some() => Served::Waited,
             Settled::Replay(_) => Served::Replayed,
             Settled::Busy { .. } => Served::InProgress,

@@ -9,6 +9,7 @@ mod keys;
 mod meaning;
 mod observe;
 mod payments;
+mod quotas;
 mod replays;
 mod runs;
 mod store_faults;

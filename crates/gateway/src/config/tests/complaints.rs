@@ -82,6 +82,11 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "3:10: idempotency.format: expected \"any\", \"uuid\" or \"uuidv7\", found \"UUID\"",
         ),
         (
+            "[idempotency]\nmax_claims = 0",
+            "3:14: idempotency.max_claims: expected a whole number from 1 on, without quotes, or \
+             \"off\", found the integer 0",
+        ),
+        (
             "[idempotency]\nmin_length = 0",
             "3:14: idempotency.min_length: expected a whole number from 1 to 255, without quotes, \
              found the integer 0",

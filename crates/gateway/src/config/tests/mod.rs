@@ -175,6 +175,8 @@ fn every_setting_can_be_written() {
         run_timeout = "3s"
         max_request_body = 4
         max_response_body = "5KiB"
+        max_live_keys = 6
+        max_claims = 7
         stream = true
         replay_status = "ok"
         replay_set_cookie = true
@@ -217,6 +219,8 @@ fn every_setting_can_be_written() {
         run_timeout: seconds(3),
         request_bytes_max: 4,
         answer_bytes_max: 5 * 1024,
+        live_keys_max: Some(6),
+        claims_max: Some(7),
         stream: true,
         replay_status: ReplayStatus::Ok,
         replay_set_cookie: true,

@@ -35,6 +35,33 @@ pub(super) fn answer_body_brief(settings: &RouteSettings) -> Line {
     }
 }
 
+pub(super) fn quota(settings: &RouteSettings) -> Line {
+    let over = "One more is refused as [too-many-keys].";
+    let count = |count: u32| text(count.to_string());
+    match (settings.live_keys_max, settings.claims_max) {
+        (None, None) => plain("Any number."),
+        (Some(keys), None) => {
+            line("Up to {} that have not expired. {}", [count(keys), plain(over)])
+        }
+        (None, Some(running)) => {
+            line("Up to {} that run at once. {}", [count(running), plain(over)])
+        }
+        (Some(keys), Some(running)) => line(
+            "Up to {} that have not expired, and up to {} that run at once. {}",
+            [count(keys), count(running), plain(over)],
+        ),
+    }
+}
+
+pub(super) fn quota_brief(settings: &RouteSettings) -> Line {
+    let or_any =
+        |most: Option<u32>| text(most.map_or("any number of".into(), |most| most.to_string()));
+    line(
+        "{} keys in use, {} running at once",
+        [or_any(settings.live_keys_max), or_any(settings.claims_max)],
+    )
+}
+
 pub(super) fn answer_time(settings: &RouteSettings) -> Line {
     line(
         "{}. Then you get [upstream-timeout], the work goes on without you, and a retry finds its \

@@ -65,9 +65,10 @@ pub(super) const REFUSALS: Rule =
     Rule { name: "Refusals", say: answers::refusal, brief: answers::refusal_brief };
 
 /// How much of everything.
-pub(super) const LIMITS: [Rule; 4] = [
+pub(super) const LIMITS: [Rule; 5] = [
     Rule { name: "Request body", say: limits::request_body, brief: limits::request_body_brief },
     Rule { name: "Answer", say: limits::answer_body, brief: limits::answer_body_brief },
+    Rule { name: "Keys", say: limits::quota, brief: limits::quota_brief },
     Rule { name: "Time to answer", say: limits::answer_time, brief: limits::answer_time_brief },
     Rule { name: "Waiting", say: limits::waiting, brief: limits::waiting_brief },
 ];

@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use selfsame_core::{Ask, Claimed, Record, RecordId, StoreError, Timestamp};
 
-use super::lane::Call;
+use super::lane::{Call, Lane};
 use super::look::{Found, bear, look};
+use super::rows;
 use super::session::Session;
 use super::trouble::Fault;
 use super::writes::{Write, write};
 
-/// How often a key is looked at whose row others change or have locked. Then it is busy.
-const LOOKS_MAX: usize = 4;
-/// How long is waited before the last look: whoever sweeps has a row locked until its commit is on disk.
-const LAST_PAUSE: Duration = Duration::from_millis(3);
+/// How often a batch looks at a key whose row others change or have locked.
+const LOOKS_MAX: usize = 2;
+/// How long the caller of such a key waits before it comes again, with another batch: whoever
+/// sweeps has a row locked until its commit is on disk. Then the key is busy.
+const PAUSES: [Duration; 2] = [Duration::from_millis(1), Duration::from_millis(3)];
 /// How long such a row is left alone.
 const LOCKED_FOR: Duration = Duration::from_millis(100);
 
@@ -29,8 +31,23 @@ struct Change {
     write: Write,
 }
 
+impl Lane<Ask> {
+    /// What the claim comes to. One whose row is locked waits here, where it delays nobody else.
+    pub(super) async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        for pause in PAUSES {
+            if let Some(claimed) = self.ask(rows::fit(ask)).await? {
+                return Ok(claimed);
+            }
+            tokio::time::sleep(pause).await;
+        }
+        let last = self.ask(rows::fit(ask)).await?;
+        Ok(last.unwrap_or(Claimed::Busy { lease_left: LOCKED_FOR }))
+    }
+}
+
 impl Call for Ask {
-    type Outcome = Claimed;
+    /// Nothing where others had the row.
+    type Outcome = Option<Claimed>;
 
     fn bytes(&self) -> usize {
         0
@@ -39,18 +56,15 @@ impl Call for Ask {
     async fn make(
         session: &Session,
         asks: &[Self],
-    ) -> Result<Vec<Result<Claimed, StoreError>>, Fault> {
+    ) -> Result<Vec<Result<Option<Claimed>, StoreError>>, Fault> {
         let mut round = Round::new(asks);
         let keys = round.open.len();
         if session.meets_new_keys() {
             round.bear(session).await?;
         }
-        for look in 1..=LOOKS_MAX {
+        for _ in 0..LOOKS_MAX {
             if round.open.is_empty() {
                 break;
-            }
-            if look == LOOKS_MAX {
-                tokio::time::sleep(LAST_PAUSE).await;
             }
             match round.go(session).await {
                 Ok(()) => {}
@@ -60,7 +74,7 @@ impl Call for Ask {
             }
         }
         session.set_meets_new_keys(round.born * 2 >= keys);
-        Ok(round.outcomes(|| Ok(Claimed::Busy { lease_left: LOCKED_FOR })))
+        Ok(round.outcomes(|| Ok(None)))
     }
 }
 
@@ -187,8 +201,9 @@ impl<'a> Round<'a> {
     /// What each caller is told; `open` is for those who still wait.
     fn outcomes(
         self,
-        open: impl Fn() -> Result<Claimed, StoreError>,
-    ) -> Vec<Result<Claimed, StoreError>> {
-        self.done.into_iter().map(|outcome| outcome.unwrap_or_else(&open)).collect()
+        open: impl Fn() -> Result<Option<Claimed>, StoreError>,
+    ) -> Vec<Result<Option<Claimed>, StoreError>> {
+        let done = self.done.into_iter();
+        done.map(|outcome| outcome.map_or_else(&open, |told| told.map(Some))).collect()
     }
 }

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::changes::{Change, PAUSE, change};
 use super::completions::Completion;
 use super::link::Link;
-use super::rows::{self, Row};
+use super::rows::Row;
 use super::session::Session;
 use super::trouble::Fault;
 use super::writes::Write;
@@ -77,7 +77,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        self.claims[shard(&ask.id)].ask(rows::fit(ask)).await
+        self.claims[shard(&ask.id)].claim(ask).await
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
