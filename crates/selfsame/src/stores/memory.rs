@@ -3,10 +3,10 @@
 //!
 //! It is a store and not a cache: nothing unexpired is ever dropped to make room.
 
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
-use std::ops::Bound;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -20,12 +20,28 @@ use selfsame_core::{
 use super::SystemClock;
 use super::packed::Packed;
 
-/// Enough that callers of different keys seldom meet, and that each tree stays low.
+/// Enough that callers of different keys seldom meet, and that none waits long while a table grows.
 const SHARDS: usize = 1024;
 
-/// Ordered, so that a sweep can go on behind the last id it saw. Boxed, because a tree moves what is
-/// in it about.
-type Shard = BTreeMap<RecordId, Box<Record<Packed>>>;
+/// Boxed, because a table moves what is in it about.
+type Shard = HashMap<RecordId, Box<Record<Packed>>, BuildHasherDefault<TakenFromId>>;
+
+/// An id is a keyed hash already: a part of it, other than the one that tells the shard.
+#[derive(Default)]
+struct TakenFromId(u64);
+
+impl Hasher for TakenFromId {
+    fn write(&mut self, bytes: &[u8]) {
+        // The length is written first.
+        if let Some(last) = bytes.last_chunk() {
+            self.0 = u64::from_le_bytes(*last);
+        }
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// Records in this process.
 ///
@@ -42,7 +58,8 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Cursor {
     shard: usize,
-    after: Option<RecordId>,
+    /// What is still to be looked at there, if the sweep has come to it.
+    left: Option<Vec<RecordId>>,
 }
 
 impl MemoryStore {
@@ -96,14 +113,15 @@ impl MemoryStore {
     fn sweep_shard(&self, cursor: &mut Cursor, most: usize, swept: &mut Swept) -> usize {
         let mut shard = self.shards[cursor.shard].lock();
         let now = self.clock.now();
-        let behind = cursor.after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut expired = Vec::new();
-        let mut looked = 0;
-        for (id, record) in shard.range_mut((behind, Bound::Unbounded)).take(most) {
-            looked += 1;
-            cursor.after = Some(*id);
+        let left = cursor.left.get_or_insert_with(|| shard.keys().copied().collect());
+        let looked = left.len().min(most);
+        for id in left.drain(left.len() - looked..) {
+            let Some(record) = shard.get_mut(&id) else { continue };
             match record.due(now) {
-                Some(Due::Removal) => expired.push(*id),
+                Some(Due::Removal) => {
+                    shard.remove(&id);
+                    swept.removed += 1;
+                }
                 Some(Due::Burial) => {
                     record.bury(now);
                     swept.buried += 1;
@@ -115,10 +133,10 @@ impl MemoryStore {
                 None => {}
             }
         }
-        for id in &expired {
-            shard.remove(id);
+        // A table keeps its room by itself.
+        if left.is_empty() && shard.len() < shard.capacity() / 4 {
+            shard.shrink_to_fit();
         }
-        swept.removed += expired.len();
         looked
     }
 }
@@ -201,7 +219,7 @@ impl Sweep for MemoryStore {
                 return Ok(swept);
             }
             left -= looked;
-            *cursor = Cursor { shard: (cursor.shard + 1) % SHARDS, after: None };
+            *cursor = Cursor { shard: (cursor.shard + 1) % SHARDS, left: None };
             if cursor.shard == 0 {
                 return Ok(Swept { finished: true, ..swept });
             }
