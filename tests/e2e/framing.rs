@@ -25,8 +25,9 @@ fn assert_nothing_smuggled(ledger: &Ledger, sent: usize) {
 
 #[test]
 fn a_request_that_leaves_its_end_unclear_is_refused_and_its_connection_closed() {
-    let ledger = Ledger::start();
-    let gateway = Gateway::in_front_of(&ledger).start();
+    let (ledger, gateway, gate, running) = with_a_run_under_way();
+    let finished = gateway.post("/charges").key("finished").body(b"x").send();
+    assert_eq!(finished.status, 201);
     let chunked = format!("0\r\n\r\n{SMUGGLED}");
     let length = chunked.len().to_string();
     let games: [(&str, &[(&str, &str)]); 9] = [
@@ -43,19 +44,24 @@ fn a_request_that_leaves_its_end_unclear_is_refused_and_its_connection_closed() 
         ("chunked twice", &[("Transfer-Encoding", "chunked"), ("Transfer-Encoding", "chunked")]),
         ("a coding after chunked", &[("Transfer-Encoding", "chunked, identity")]),
     ];
-    for keyed in [true, false] {
+    // Keys that would run, replay, be in progress, be reused; and none.
+    let keys = [("/charges", "game"), ("/charges", "finished"), ("/charges", "running")];
+    for (target, key) in keys.into_iter().chain([("/reused", "finished"), ("/charges", "")]) {
         for (what, headers) in games {
-            let request = gateway.post("/charges").body(chunked.as_bytes());
-            let request = if keyed { request.key("game") } else { request };
+            let request = gateway.post(target).body(chunked.as_bytes());
+            let request = if key.is_empty() { request } else { request.key(key) };
             let request =
                 headers.iter().fold(request, |request, (name, value)| request.header(name, value));
             let mut connection = request.open();
             let answer = request.send_on(&mut connection).expect("an answer");
-            assert_eq!(answer.status, 400, "{what}");
-            assert_eq!(rest(&mut connection), "", "{what}: the connection is closed");
+            assert_eq!(answer.status, 400, "{what}, {key:?}");
+            assert_eq!(rest(&mut connection), "", "{what}, {key:?}: the connection is closed");
         }
     }
-    assert_nothing_smuggled(&ledger, 0);
+    assert_nothing_smuggled(&ledger, 2);
+    gate.open();
+    let answer = Answer::read(&mut BufReader::new(running)).expect("an answer");
+    assert_eq!(answer.status, 201);
 }
 
 #[test]
@@ -91,6 +97,7 @@ fn every_way(gateway: &Gateway) -> Vec<(&'static str, Request, u16)> {
         ("fresh, chunked", chunks("chunked"), 201),
         ("replayed, chunked", chunks("chunked"), 201),
         ("in progress", post("running"), 409),
+        ("in progress, but another request", chunks("running"), 422),
         ("reused", gateway.post("/charges?other").key("fresh").json(SMUGGLED), 422),
         ("reused, chunked", chunks("fresh"), 422),
         ("invalid key", post("a b"), 400),

@@ -1,14 +1,19 @@
 //! Encrypted connections from clients: what curl makes of them, and whom a certificate stands for.
 
-use std::io::Read;
+use std::io::{BufReader, Read};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use selfsame_test_certificates::{Authority, Signed};
 use tempfile::TempDir;
 
-use crate::harness::{Ended, Gateway, Ledger, PATIENCE, Setup, binary, run_to_end};
+use crate::harness::{Ended, Gateway, Ledger, PATIENCE, Request, Setup, binary, run_to_end};
 
 /// Files of an authority, of a server that it vouches for, and of clients.
 pub(crate) struct Files {
@@ -186,6 +191,72 @@ fn files_are_read_again_with_the_configuration() {
     files.keep_signed("server", &files.authority.server("localhost"));
     assert_eq!(gateway.reload().status, 200);
     assert_eq!(files.pay(&gateway, "after", &[]).code, Some(0));
+}
+
+/// A client that trusts the authority, and makes a whole handshake each time.
+fn client(files: &Files) -> Arc<ClientConfig> {
+    let mut roots = RootCertStore::empty();
+    let pem = files.authority.pem();
+    roots.add(CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM")).expect("an authority");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider);
+    let config = config.with_safe_default_protocol_versions().expect("versions");
+    let mut config = config.with_root_certificates(roots).with_no_client_auth();
+    config.resumption = rustls::client::Resumption::disabled();
+    Arc::new(config)
+}
+
+#[test]
+fn a_hundred_certificates_under_load_fail_no_request() {
+    const CONNECTIONS: usize = 64;
+    const CERTIFICATES: usize = 100;
+    let (ledger, files) = (Ledger::start(), Files::new());
+    let gateway = before(&ledger, &files.tls()).start();
+    let (is_over, handshakes) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (address, config) = (gateway.address, client(&files));
+    let last = std::thread::scope(|threads| {
+        for client in 0..CONNECTIONS {
+            let (is_over, handshakes, config) = (&is_over, &handshakes, config.clone());
+            threads.spawn(move || {
+                for number in 0.. {
+                    let key = format!("{client}-{number}");
+                    let request = Request::new(address, "POST", "/charges").key(&key).json("{}");
+                    let name = ServerName::try_from("localhost").expect("a name");
+                    let tls = ClientConnection::new(config.clone(), name).expect("a client");
+                    let stream = request.open().into_inner();
+                    let mut connection = BufReader::new(StreamOwned::new(tls, stream));
+                    let first = request.send_on(&mut connection).expect("an answer");
+                    assert_eq!(first.status, 201, "{key}: {first:?}");
+                    handshakes.fetch_add(1, Ordering::SeqCst);
+                    // The connection outlives the certificate it began with.
+                    request.send_on(&mut connection).expect("an answer").replays(&first);
+                    if is_over.load(Ordering::SeqCst) {
+                        return;
+                    }
+                }
+            });
+        }
+        let mut last = None;
+        for _ in 0..CERTIFICATES {
+            let signed = files.authority.server("localhost");
+            files.keep_signed("server", &signed);
+            assert_eq!(gateway.reload().status, 200);
+            last = Some(signed);
+        }
+        is_over.store(true, Ordering::SeqCst);
+        last.expect("there were some")
+    });
+    assert!(handshakes.into_inner() >= CONNECTIONS);
+    assert_eq!(gateway.metric("selfsame_tls_failures_total"), 0.0);
+    let name = ServerName::try_from("localhost").expect("a name");
+    let mut tls = ClientConnection::new(config, name).expect("a client");
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    while tls.is_handshaking() {
+        tls.complete_io(&mut stream).expect("a handshake");
+    }
+    let shown = tls.peer_certificates().and_then(<[_]>::first).expect("it was shown one");
+    let expected = CertificateDer::from_pem_slice(last.certificate.as_bytes()).expect("PEM");
+    assert_eq!(shown, &expected, "the certificate is the last one");
 }
 
 #[test]

@@ -87,7 +87,10 @@ impl Request {
     }
 
     /// Sends it on a connection that is open already, and waits for the answer.
-    pub(crate) fn send_on(&self, connection: &mut BufReader<TcpStream>) -> std::io::Result<Answer> {
+    pub(crate) fn send_on(
+        &self,
+        connection: &mut BufReader<impl Read + Write>,
+    ) -> std::io::Result<Answer> {
         connection.get_mut().write_all(&self.bytes())?;
         read_answer(connection)
     }
@@ -118,7 +121,7 @@ impl Request {
 
 impl Answer {
     /// Reads the next answer on a connection.
-    pub(crate) fn read(connection: &mut BufReader<TcpStream>) -> std::io::Result<Self> {
+    pub(crate) fn read(connection: &mut BufReader<impl Read>) -> std::io::Result<Self> {
         read_answer(connection)
     }
 
@@ -155,7 +158,7 @@ pub(crate) fn read_up_to(connection: &mut impl Read, text: &str) -> String {
     String::from_utf8_lossy(&read).into_owned()
 }
 
-fn read_answer(connection: &mut BufReader<TcpStream>) -> std::io::Result<Answer> {
+fn read_answer(connection: &mut BufReader<impl Read>) -> std::io::Result<Answer> {
     loop {
         let message =
             message::read(connection, true)?.ok_or(std::io::ErrorKind::ConnectionAborted)?;
