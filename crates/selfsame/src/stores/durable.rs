@@ -1,8 +1,14 @@
 //! What the durable stores share.
 
 use std::error::Error;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use std::time::Duration;
 
-use selfsame_core::{Answer, AnswerBody, Count, RecordId, StoreError, StoreErrorKind};
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use selfsame_core::Ask;
+#[cfg(any(feature = "embedded", feature = "postgres"))]
+use selfsame_core::{Answer, AnswerBody};
+use selfsame_core::{Count, RecordId, StoreError, StoreErrorKind};
 
 // The numbers of `wire::state_code`.
 pub(super) const CLAIMED: u8 = 1;
@@ -12,6 +18,7 @@ pub(super) const HELD: u8 = 4;
 pub(super) const TOMBSTONE: u8 = 5;
 
 /// What a completed record shows while its real answer lies elsewhere.
+#[cfg(any(feature = "embedded", feature = "postgres"))]
 pub(super) fn stand_in() -> Answer {
     Answer {
         status: http::StatusCode::OK,
@@ -19,6 +26,17 @@ pub(super) fn stand_in() -> Answer {
         body: AnswerBody::NotKept,
         trailers: http::HeaderMap::new(),
     }
+}
+
+/// The ask with no time past ten thousand years, which others than we could not add to another.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) fn fit(ask: &Ask) -> Ask {
+    const LONGEST: Duration = Duration::from_secs(10_000 * 365 * 24 * 60 * 60);
+    let mut fitting = ask.clone();
+    for time in [&mut fitting.lease, &mut fitting.retention, &mut fitting.remember] {
+        *time = LONGEST.min(*time);
+    }
+    fitting
 }
 
 /// So many records have the state that `wire::state_code` numbers so.
@@ -43,6 +61,19 @@ pub(super) fn damaged(id: &RecordId, cause: impl Into<Box<dyn Error + Send + Syn
         "a stored record is damaged; it is neither served nor run again"
     );
     StoreError::new(StoreErrorKind::Damaged, "the stored record is damaged").caused_by(cause)
+}
+
+/// The id that is written so, whole.
+#[cfg(any(feature = "postgres", feature = "redis"))]
+pub(super) fn id_from_hex(hex: &[u8]) -> Option<RecordId> {
+    let mut bytes = [0; RecordId::LEN];
+    if hex.len() != 2 * RecordId::LEN {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
+        *byte = u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(RecordId::from_bytes(bytes))
 }
 
 /// The least and the greatest id that begin so in hexadecimal.

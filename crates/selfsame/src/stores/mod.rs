@@ -1,8 +1,10 @@
 //! The stores.
 
 mod clock;
-#[cfg(any(feature = "embedded", feature = "postgres"))]
+#[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
 mod durable;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod ears;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod memory;
@@ -10,6 +12,8 @@ mod metered;
 mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
 
 #[cfg(feature = "postgres")]
 use std::any::Any;
@@ -25,6 +29,8 @@ pub(crate) use metered::Metered;
 pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "postgres")]
 pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
+#[cfg(feature = "redis")]
+pub use redis::{RedisOpenError, RedisOptions, RedisStore};
 
 /// Only PostgreSQL has one.
 #[cfg(not(feature = "postgres"))]

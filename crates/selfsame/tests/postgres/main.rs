@@ -9,6 +9,12 @@ mod phases;
 mod pooler;
 mod rivals;
 mod rows;
+#[path = "../shared/crashes.rs"]
+mod shared_crashes;
+#[path = "../shared/rivals.rs"]
+mod shared_rivals;
+#[path = "../shared/waits.rs"]
+mod shared_waits;
 mod support;
 mod sweeping;
 mod tls;

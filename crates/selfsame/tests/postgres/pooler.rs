@@ -12,8 +12,9 @@ use selfsame_core::{FullStore, Inspect, Store, Sweep};
 use selfsame_test_postgres::{PASSWORD, Pooler};
 use tokio_postgres::{Client, NoTls};
 
+use crate::shared_waits::{SOON, ended_elsewhere, node};
 use crate::support::{DATABASE, OWNER, PostgresBench, SERVER, USER, complete, options, run};
-use crate::wakes::{ended_elsewhere, node, until_listening};
+use crate::wakes::until_listening;
 
 /// Fewer than one store has connections.
 const SESSIONS: usize = 2;
@@ -142,7 +143,7 @@ async fn past_the_pooler_wake_ups_are_heard() {
     until_listening(&SERVER, &bench.0.schema, 2).await;
     let (runs, waits, later) = ended_elsewhere(&first, &second, Ok("by the first")).await;
     assert!(runs.is_ok() && waits.is_ok(), "{runs:?} {waits:?}");
-    assert!(later < crate::wakes::SOON, "{later:?}");
+    assert!(later < SOON, "{later:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -4,26 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
+use selfsame::OnceError;
 use selfsame::stores::PostgresStore;
-use selfsame::{Idempotency, Key, OnConflict, OnceError, Policy};
 use selfsame_test_postgres::Server;
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
+use crate::shared_waits::{SOON, call, ended_elsewhere, node};
 use crate::support::{DATABASE, PostgresBench, SERVER, USER, options};
-
-/// When a waiter has last looked by itself, and long before it looks again.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(2100);
-/// How soon it must wake. A bell takes a few milliseconds, a look by itself a second.
-pub(crate) const SOON: Duration = Duration::from_millis(250);
-
-fn waiting() -> Policy {
-    Policy::new().on_conflict(OnConflict::Wait).wait_max(Duration::from_secs(20))
-}
-
-pub(crate) async fn node(store: PostgresStore) -> Idempotency {
-    Idempotency::open(Arc::new(store)).await.expect("the store works")
-}
 
 /// Waits until so many processes listen in `schema`.
 pub(crate) async fn until_listening(server: &Server, schema: &str, count: usize) {
@@ -34,47 +22,6 @@ pub(crate) async fn until_listening(server: &Server, schema: &str, count: usize)
     while server.sql(DATABASE, &sql) != count.to_string() {
         sleep(Duration::from_millis(20)).await;
     }
-}
-
-fn key(text: &str) -> Key {
-    Key::parse(text.as_bytes()).expect("a key")
-}
-
-/// A call on `node` that, if it runs, ends with `outcome` once there is a `gate` for it; and when
-/// its caller was told.
-async fn call(
-    node: &Idempotency,
-    text: &str,
-    gate: &Arc<Semaphore>,
-    outcome: Result<&'static str, &'static str>,
-) -> (Result<String, OnceError<&'static str>>, Instant) {
-    let gate = gate.clone();
-    let work = move |_| async move {
-        gate.acquire().await.expect("never closed").forget();
-        outcome.map(str::to_owned)
-    };
-    let told = node.once("charge", key(text)).policy(waiting()).run(work).await;
-    (told, Instant::now())
-}
-
-/// Two nodes, one of which runs `k` and ends so while the other waits; what each was told, and how
-/// long after the first the second was.
-pub(crate) async fn ended_elsewhere(
-    first: &Idempotency,
-    second: &Idempotency,
-    outcome: Result<&'static str, &'static str>,
-) -> (Result<String, OnceError<&'static str>>, Result<String, OnceError<&'static str>>, Duration) {
-    let (gate, open) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(1)));
-    let waits = async {
-        sleep(Duration::from_millis(100)).await;
-        call(second, "k", &open, Ok("by the second")).await
-    };
-    let ends = async {
-        sleep(Duration::from_millis(100) + BETWEEN_LOOKS).await;
-        gate.add_permits(1);
-    };
-    let (runs, (waits, ())) = join(call(first, "k", &gate, outcome), join(waits, ends)).await;
-    (runs.0, waits.0, waits.1.saturating_duration_since(runs.1))
 }
 
 #[tokio::test(flavor = "multi_thread")]

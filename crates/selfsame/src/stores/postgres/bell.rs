@@ -4,10 +4,8 @@
 //! commit one after another, so none that records anything does: it is said behind it, for all that
 //! came up meanwhile at once.
 
-use std::collections::HashSet;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,13 +18,12 @@ use super::session::{Target, within};
 use super::tls::Stream;
 use super::trouble::{Access, Fault};
 use crate::background::{self, Backoff};
+use crate::stores::ears::{Ears, Word};
 
 /// How many words may wait to be said; one more is left unsaid.
 const QUEUE_MAX: usize = 4096;
 /// How many are said together: a notification has room for no more.
 const TOGETHER_MAX: usize = 120;
-/// How many runs are known, twice over, that others wait for.
-const WANTED_MAX: usize = 16_384;
 /// How long nothing may come before the connection is tried.
 const QUIET_MAX: Duration = Duration::from_secs(30);
 
@@ -34,30 +31,6 @@ const QUIET_MAX: Duration = Duration::from_secs(30);
 pub(super) struct PostgresBell {
     words: mpsc::Sender<Word>,
     ears: Arc<Ears>,
-}
-
-/// What processes say to each other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Word {
-    /// Somebody waits for the run of this.
-    Wanted(RecordId),
-    /// The run of this has ended.
-    Ended(RecordId),
-}
-
-#[derive(Default)]
-struct Ears {
-    is_listening: AtomicBool,
-    wanted: Mutex<Wanted>,
-    sleepers: Mutex<Vec<Weak<dyn Sleepers>>>,
-}
-
-/// Runs that others wait for. Those that go on elsewhere are never heard of again, and make room by
-/// their age.
-#[derive(Default)]
-struct Wanted {
-    new: HashSet<RecordId>,
-    old: HashSet<RecordId>,
 }
 
 impl PostgresBell {
@@ -87,73 +60,18 @@ impl Bell for PostgresBell {
     }
 
     fn ring(&self, id: &RecordId) {
-        if self.ears.wanted.lock().remove(id) {
+        if self.ears.take_wanted(id) {
             self.say(Word::Ended(*id));
         }
     }
 
     fn wakes(&self, sleepers: Weak<dyn Sleepers>) {
-        let mut known = self.ears.sleepers.lock();
-        known.retain(|sleepers| sleepers.strong_count() > 0);
-        known.push(sleepers);
+        self.ears.wakes(sleepers);
     }
 
     fn is_heard(&self) -> bool {
-        self.ears.is_listening.load(Ordering::Relaxed)
+        self.ears.is_listening()
     }
-}
-
-impl Ears {
-    fn hear(&self, word: Word) {
-        match word {
-            Word::Wanted(id) => self.wanted.lock().insert(id),
-            Word::Ended(id) => {
-                let sleepers: Vec<_> =
-                    self.sleepers.lock().iter().filter_map(Weak::upgrade).collect();
-                sleepers.iter().for_each(|sleepers| sleepers.wake_here(&id));
-            }
-        }
-    }
-}
-
-impl Wanted {
-    fn insert(&mut self, id: RecordId) {
-        if self.new.len() >= WANTED_MAX {
-            self.old = std::mem::take(&mut self.new);
-        }
-        self.new.insert(id);
-    }
-
-    fn remove(&mut self, id: &RecordId) -> bool {
-        // Both, or it would be said twice.
-        self.new.remove(id) | self.old.remove(id)
-    }
-}
-
-impl Word {
-    fn write(self) -> String {
-        match self {
-            Self::Wanted(id) => format!("?{id}"),
-            Self::Ended(id) => format!("!{id}"),
-        }
-    }
-
-    /// Anybody may notify: what is no word is not heard.
-    fn read(text: &[u8]) -> Option<Self> {
-        let (kind, hex) = text.split_first()?;
-        let mut bytes = [0; RecordId::LEN];
-        for (byte, digits) in bytes.iter_mut().zip(hex.chunks_exact(2)) {
-            *byte = u8::from_str_radix(str::from_utf8(digits).ok()?, 16).ok()?;
-        }
-        let id = RecordId::from_bytes(bytes);
-        match (kind, hex.len()) {
-            (b'?', Self::HEX_LEN) => Some(Self::Wanted(id)),
-            (b'!', Self::HEX_LEN) => Some(Self::Ended(id)),
-            _ => None,
-        }
-    }
-
-    const HEX_LEN: usize = 2 * RecordId::LEN;
 }
 
 /// Listens and speaks, until nobody has a use for it.
@@ -163,9 +81,9 @@ async fn run(target: Target, mut words: mpsc::Receiver<Word>, ears: Arc<Ears>) {
         match Ringer::start(&target, &ears).await {
             Ok(mut ringer) => {
                 pause = Backoff::new();
-                ears.is_listening.store(true, Ordering::Relaxed);
+                ears.set_listening(true);
                 let ended = ringer.speak(&mut words, target.time_out).await;
-                ears.is_listening.store(false, Ordering::Relaxed);
+                ears.set_listening(false);
                 if let Err(fault) = ended {
                     tracing::warn!(error = %fault.error(), "wake-ups of other nodes are missed");
                 }
@@ -224,9 +142,7 @@ impl Ringer {
                 _ = &mut self.is_over => return Err(Fault::not_written("the connection ended")),
                 () = tokio::time::sleep(QUIET_MAX) => {}
             }
-            together.sort_unstable();
-            together.dedup();
-            let words: String = together.into_iter().map(Word::write).collect();
+            let words = Word::write_all(together);
             let sql = match words.as_str() {
                 "" => "select 1".to_owned(),
                 words => format!("notify {}, '{words}'", self.channel),
@@ -251,8 +167,7 @@ async fn hear(
         let AsyncMessage::Notification(said) = message else { continue };
         // What is said here need not be heard here.
         if *own.lock() != Some(said.process_id()) {
-            let words = said.payload().as_bytes().chunks(1 + Word::HEX_LEN);
-            words.filter_map(Word::read).for_each(|word| ears.hear(word));
+            ears.hear_all(said.payload().as_bytes());
         }
     }
 }
@@ -261,32 +176,14 @@ async fn hear(
 mod tests {
     use super::*;
 
-    fn id(number: usize) -> RecordId {
-        let mut bytes = [7; RecordId::LEN];
-        bytes[..8].copy_from_slice(&number.to_be_bytes());
-        RecordId::from_bytes(bytes)
-    }
-
     #[test]
-    fn words_are_read_as_they_were_written() {
-        for word in [Word::Wanted(id(1)), Word::Ended(id(usize::MAX))] {
-            assert_eq!(Word::read(word.write().as_bytes()), Some(word));
-        }
-        let whole = Word::Ended(id(1)).write();
-        for text in ["", "!", "hello", &whole[..64], &whole.replace('!', "#"), "!+1"] {
-            assert_eq!(Word::read(text.as_bytes()), None, "{text}");
-        }
-        let most: String = (0..TOGETHER_MAX).map(|n| Word::Wanted(id(n)).write()).collect();
-        assert!(most.len() < 8000);
-    }
-
-    #[test]
-    fn what_nobody_ends_makes_room() {
-        let mut wanted = Wanted::default();
-        for number in 0..3 * WANTED_MAX {
-            wanted.insert(id(number));
-        }
-        assert!(wanted.new.len() + wanted.old.len() <= 2 * WANTED_MAX);
-        assert!(wanted.remove(&id(3 * WANTED_MAX - 1)) && !wanted.remove(&id(0)));
+    fn what_is_said_together_fits_into_a_notification() {
+        let id = |number: usize| {
+            let mut bytes = [7; RecordId::LEN];
+            bytes[..8].copy_from_slice(&number.to_be_bytes());
+            RecordId::from_bytes(bytes)
+        };
+        let most = (0..TOGETHER_MAX).map(|number| Word::Wanted(id(number)));
+        assert!(Word::write_all(most.collect()).len() < 8000);
     }
 }

@@ -10,7 +10,7 @@ use selfsame_core::{
 };
 use tokio_postgres::types::FromSql;
 
-use crate::stores::durable::{COMPLETED, damaged, stand_in};
+use crate::stores::durable::{self, COMPLETED, damaged, stand_in};
 
 /// The columns that [`read`] takes, of a row `k` of `keys` and its checkpoint `c`.
 macro_rules! key_columns {
@@ -138,14 +138,10 @@ pub(super) fn millis(duration: Duration) -> i64 {
     time(Timestamp::default() + duration)
 }
 
-/// The ask with what a row can hold: no time past ten thousand years, which statements could not
-/// add to another, and no NUL in a name.
+/// The ask with what a row can hold: no time that statements could not add to another, and no NUL
+/// in a name.
 pub(super) fn fit(ask: &Ask) -> Ask {
-    const LONGEST: Duration = Duration::from_secs(10_000 * 365 * 24 * 60 * 60);
-    let mut fitting = ask.clone();
-    for time in [&mut fitting.lease, &mut fitting.retention, &mut fitting.remember] {
-        *time = LONGEST.min(*time);
-    }
+    let mut fitting = durable::fit(ask);
     let name = &mut fitting.label.tenant_name;
     *name = name.take().map(|name| name.replace('\0', "\u{fffd}").into());
     fitting

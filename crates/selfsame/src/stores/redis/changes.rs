@@ -1,0 +1,153 @@
+//! Changes of one record: read, decided by core's rules, and written if it is still as it was seen.
+
+use redis::{Value, pipe};
+use selfsame_core::{
+    Answer, Fenced, Lease, Record, RecordId, Recorded, StoreError, Timestamp, wire,
+};
+use tokio::time::Instant;
+
+use super::link::Ask;
+use super::scripts::{COMPLETE, Call, REPLACE, key};
+use super::trouble::{Access, Fault};
+use super::value::{self, Found, MARGIN, Seen, millis};
+use super::{RedisStore, strange};
+
+/// What is to become of a record.
+pub(super) enum Change<T> {
+    Nothing(T),
+    Write(Box<Record>, T),
+    Remove(T),
+}
+
+/// What became of a record that was to be replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replaced {
+    Done,
+    /// It was not as it was seen.
+    Changed,
+    /// There was none.
+    Gone,
+}
+
+impl RedisStore {
+    /// The time, and what is known of `id`.
+    pub(super) async fn read(
+        &self,
+        id: &RecordId,
+    ) -> Result<(Timestamp, Option<Found>), StoreError> {
+        let mut both = pipe();
+        // The time first: a moment before the look no lease was over that was not over then.
+        both.cmd("TIME").cmd("GET").arg(key(id));
+        let answer = self.link(id).ask(Access::Read, Ask::All(&both)).await?;
+        let Value::Array(answers) = answer else { return Err(strange(Access::Read)) };
+        let [time, value] = &answers[..] else { return Err(strange(Access::Read)) };
+        let now = self.time(time).ok_or_else(|| strange(Access::Read))?;
+        match value {
+            Value::BulkString(value) => Ok((now, Some(value::read(id, value)?))),
+            Value::Nil => Ok((now, None)),
+            _ => Err(strange(Access::Read)),
+        }
+    }
+
+    /// Puts `next` in the place of the record that was seen so; or nothing.
+    pub(super) async fn replace(
+        &self,
+        id: &RecordId,
+        seen: &Seen,
+        next: Option<&Record>,
+        now: Timestamp,
+    ) -> Result<Replaced, StoreError> {
+        let lives = next.and_then(|next| value::lives(next, now));
+        let call = Call::new(&REPLACE, id)
+            .arg(*seen)
+            .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
+            .arg(next.map_or(Vec::new(), value::write));
+        match self.call(id, call).await? {
+            Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
+            Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),
+            Value::BulkString(said) if said == b"gone" => Ok(Replaced::Gone),
+            _ => Err(strange(Access::Write)),
+        }
+    }
+
+    /// Changes a record as `decide` says, which sees it again if others changed it meanwhile.
+    pub(super) async fn change<T>(
+        &self,
+        id: &RecordId,
+        decide: impl Fn(Option<Record>, Timestamp) -> Change<T>,
+    ) -> Result<T, StoreError> {
+        let until = Instant::now() + self.options.time_out;
+        loop {
+            let (now, found) = self.read(id).await?;
+            let (record, seen) = match found {
+                Some(Found { record, seen }) => (Some(record), Some(seen)),
+                None => (None, None),
+            };
+            let (next, outcome) = match (decide(record, now), &seen) {
+                (Change::Nothing(outcome), _) => return Ok(outcome),
+                (Change::Write(next, outcome), Some(_)) => (Some(next), outcome),
+                (Change::Remove(outcome), Some(_)) => (None, outcome),
+                (_, None) => unreachable!("what is not there is not changed"),
+            };
+            let seen = seen.expect("it was there");
+            match self.replace(id, &seen, next.as_deref(), now).await? {
+                Replaced::Done => return Ok(outcome),
+                // It was to go; perhaps it did when this was sent before.
+                Replaced::Gone if next.is_none() => return Ok(outcome),
+                _ if Instant::now() > until => {
+                    return Err(Fault::not_written("others keep changing the record").into());
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Changes a record by one of core's rules.
+    pub(super) async fn change_by(
+        &self,
+        lease: &Lease,
+        rule: impl Fn(&mut Record, Timestamp) -> Fenced,
+    ) -> Result<Fenced, StoreError> {
+        let decide = |record: Option<Record>, now| {
+            let Some(mut record) = record else { return Change::Nothing(Fenced::Lost) };
+            match rule(&mut record, now) {
+                Fenced::Lost => Change::Nothing(Fenced::Lost),
+                Fenced::Applied => Change::Write(Box::new(record), Fenced::Applied),
+            }
+        };
+        self.change(&lease.id, decide).await
+    }
+
+    pub(super) async fn record(
+        &self,
+        lease: &Lease,
+        answer: &Answer,
+    ) -> Result<Recorded, StoreError> {
+        let call = Call::new(&COMPLETE, &lease.id)
+            .number(self.options.ahead())
+            .number(lease.fence.number())
+            .arg(*lease.attempt_id.as_bytes())
+            .arg(value::write_id())
+            .number(millis(MARGIN))
+            .arg(wire::encode_answer(&lease.id, answer));
+        match self.call(&lease.id, call).await? {
+            Value::Int(until) => Ok(Recorded::Until(Timestamp::from_millis(until.cast_unsigned()))),
+            Value::Nil => self.record_by_rule(lease, answer).await,
+            _ => Err(strange(Access::Write)),
+        }
+    }
+
+    /// What is not plainly a claim of one's own: done before, held, or lost.
+    async fn record_by_rule(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
+        let decide = |record: Option<Record>, now| {
+            let Some(before) = record else { return Change::Nothing(Recorded::Lost) };
+            let mut record = before.clone();
+            let recorded = record.complete(lease, answer.clone(), now);
+            match record == before {
+                true => Change::Nothing(recorded),
+                false => Change::Write(Box::new(record), recorded),
+            }
+        };
+        self.change(&lease.id, decide).await
+    }
+}

@@ -1,0 +1,100 @@
+//! The scripts: each is one atomic step, makes no more than one write, and knows its own earlier run.
+
+use std::sync::OnceLock;
+
+use redis::{Cmd, cmd};
+use selfsame_core::RecordId;
+use sha1_smol::Sha1;
+
+use crate::stores::durable::id_from_hex;
+
+/// Claims a key that is new, or reads what is known of it.
+pub(super) static CLAIM: Script =
+    Script::new(concat!(include_str!("head.lua"), include_str!("claim.lua")));
+/// Records an answer.
+pub(super) static COMPLETE: Script =
+    Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")));
+/// Replaces or removes a record as it was seen.
+pub(super) static REPLACE: Script =
+    Script::new(concat!(include_str!("head.lua"), include_str!("replace.lua")));
+
+/// A script, and the name by which a server knows it that has run it before.
+pub(super) struct Script {
+    text: &'static str,
+    name: OnceLock<String>,
+}
+
+impl Script {
+    const fn new(text: &'static str) -> Self {
+        Self { text, name: OnceLock::new() }
+    }
+
+    fn name(&self) -> &str {
+        self.name.get_or_init(|| Sha1::from(self.text).digest().to_string())
+    }
+}
+
+/// A call of a script.
+pub(super) struct Call {
+    script: &'static Script,
+    key: String,
+    args: Vec<Vec<u8>>,
+}
+
+impl Call {
+    pub(super) fn new(script: &'static Script, id: &RecordId) -> Self {
+        Self { script, key: key(id), args: Vec::new() }
+    }
+
+    pub(super) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    pub(super) fn number(self, number: u64) -> Self {
+        self.arg(number.to_string())
+    }
+
+    /// By its name, which a server knows that has run it before.
+    pub(super) fn by_name(&self) -> Cmd {
+        self.command("EVALSHA", self.script.name())
+    }
+
+    /// In full, from which a server learns its name.
+    pub(super) fn in_full(&self) -> Cmd {
+        self.command("EVAL", self.script.text)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = cmd(name);
+        command.arg(script).arg(1).arg(&self.key).arg(&self.args);
+        command
+    }
+}
+
+/// What the keys of all records begin with.
+pub(super) const PREFIX: &str = "selfsame:{";
+
+/// Where the record of `id` lies. In the braces is what tells the slot of a cluster.
+pub(super) fn key(id: &RecordId) -> String {
+    format!("{PREFIX}{id}}}")
+}
+
+/// The record whose key this is.
+pub(super) fn id_of(key: &[u8]) -> Option<RecordId> {
+    id_from_hex(key.strip_prefix(PREFIX.as_bytes())?.strip_suffix(b"}")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_tells_its_record() {
+        let id = RecordId::from_bytes([0xa7; RecordId::LEN]);
+        assert_eq!(id_of(key(&id).as_bytes()), Some(id));
+        for other in ["selfsame:facts", "selfsame:{a7}", "selfsame:{}", ""] {
+            assert_eq!(id_of(other.as_bytes()), None, "{other}");
+        }
+    }
+}

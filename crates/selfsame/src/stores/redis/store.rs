@@ -1,0 +1,129 @@
+//! The traits of a store.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use redis::cmd;
+use selfsame_core::{
+    Answer, Ask, Bell, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
+    Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept,
+    Timestamp,
+};
+
+use super::changes::Change;
+use super::{Access, RedisStore, link, strange};
+
+/// Where small values lie, by their names.
+const FACTS: &str = "selfsame:facts";
+
+#[async_trait]
+impl Store for RedisStore {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        self.claim_key(ask).await
+    }
+
+    async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
+        self.change_by(lease, |record, now| record.renew(lease, now)).await
+    }
+
+    async fn checkpoint(
+        &self,
+        lease: &Lease,
+        checkpoint: &Checkpoint,
+    ) -> Result<Fenced, StoreError> {
+        self.change_by(lease, |record, _| record.checkpoint(lease, checkpoint.clone())).await
+    }
+
+    async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
+        self.record(lease, answer).await
+    }
+
+    async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
+        let decide = |record: Option<Record>, now| {
+            let Some(mut record) = record else { return Change::Nothing(Fenced::Lost) };
+            if record.is_forgotten_by(lease, release) {
+                return Change::Remove(Fenced::Applied);
+            }
+            match record.release(lease, release, now) {
+                Fenced::Lost => Change::Nothing(Fenced::Lost),
+                Fenced::Applied => Change::Write(Box::new(record), Fenced::Applied),
+            }
+        };
+        self.change(&lease.id, decide).await
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
+        let (now, found) = self.read(id).await?;
+        Ok(found.and_then(|found| found.record.seen_at(now)))
+    }
+
+    fn bell(&self) -> Option<Arc<dyn Bell>> {
+        Some(self.bell.clone())
+    }
+}
+
+#[async_trait]
+impl Sweep for RedisStore {
+    async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
+        let spot = std::mem::take(&mut *self.swept_to.lock());
+        let (swept, next) = self.sweep_from(spot, most).await?;
+        *self.swept_to.lock() = next;
+        Ok(swept)
+    }
+}
+
+#[async_trait]
+impl Inspect for RedisStore {
+    async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        self.find_records(find, most).await
+    }
+
+    async fn resolve(
+        &self,
+        id: &RecordId,
+        fence: Fence,
+        resolution: &Resolution,
+    ) -> Result<Resolved, StoreError> {
+        let decide = |record: Option<Record>, now: Timestamp| {
+            let Some(mut record) = record.filter(|record| !record.is_expired(now)) else {
+                return Change::Nothing(Resolved::Missing);
+            };
+            match record.resolve(fence, resolution.clone(), now) {
+                Resolved::Done => Change::Write(Box::new(record), Resolved::Done),
+                other => Change::Nothing(other),
+            }
+        };
+        self.change(id, decide).await
+    }
+
+    async fn count(&self) -> Result<Count, StoreError> {
+        self.count_records().await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.time_now().await
+    }
+}
+
+#[async_trait]
+impl Facts for RedisStore {
+    async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let mut both = redis::pipe();
+        both.cmd("HSETNX").arg(FACTS).arg(name).arg(value).ignore();
+        both.cmd("HGET").arg(FACTS).arg(name);
+        let answer = self.look.ask(Access::Write, link::Ask::All(&both)).await?;
+        let (value,) = redis::from_redis_value(answer).map_err(|_| strange(Access::Write))?;
+        Ok(value)
+    }
+
+    async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
+        let mut set = cmd("HSET");
+        set.arg(FACTS).arg(name).arg(value);
+        self.look.ask(Access::Write, link::Ask::Command(&set)).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! Cleaning, some records at a time, by one process at a time.
+//!
+//! Redis lets go of what expired by itself, a minute later. What is left to a sweep is what Redis cannot
+//! know of: dead claims to be held, answers to be buried.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use redis::{Value, pipe};
+use selfsame_core::{AttemptId, Due, Record, RecordId, StoreError, Swept, Timestamp};
+
+use super::changes::Replaced;
+use super::link::Ask;
+use super::scripts::PREFIX;
+use super::trouble::Access;
+use super::value::{Found, Head};
+use super::{RedisStore, strange};
+use crate::stores::durable::{CLAIMED, HELD, TOMBSTONE};
+
+/// Who sweeps, until this long after it last did.
+const SWEEPER: &str = "selfsame:sweeper";
+const LEAD_FOR_MS: u64 = 60_000;
+
+/// How often Redis is asked for more in one step, where few of its keys are ours.
+const SCANS_MAX: usize = 16;
+
+/// The name of this process.
+static PROCESS: LazyLock<AttemptId> = LazyLock::new(AttemptId::random);
+
+/// Where the next step goes on.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Spot {
+    /// Where Redis goes on; nothing once it came to the end.
+    cursor: Option<Vec<u8>>,
+    /// What it has shown and nobody has looked at yet.
+    left: Vec<RecordId>,
+    has_begun: bool,
+}
+
+impl RedisStore {
+    /// Sweeps from `spot` on, and returns where the next step goes on, unless the store ends here.
+    pub(super) async fn sweep_from(
+        &self,
+        mut spot: Spot,
+        most: usize,
+    ) -> Result<(Swept, Spot), StoreError> {
+        let finished = Swept { finished: true, ..Swept::default() };
+        if !self.leads().await? {
+            return Ok((finished, Spot::default()));
+        }
+        if !spot.has_begun {
+            spot = Spot { cursor: Some(b"0".to_vec()), left: Vec::new(), has_begun: true };
+        }
+        let pattern = format!("{PREFIX}*");
+        for _ in 0..SCANS_MAX {
+            let Some(cursor) = spot.cursor.as_ref().filter(|_| spot.left.len() < most) else {
+                break;
+            };
+            let (next, ids) = self.scan(cursor, &pattern).await?;
+            spot.cursor = Some(next).filter(|next| next != b"0");
+            let known: HashSet<_> = spot.left.iter().copied().collect();
+            spot.left.extend(ids.into_iter().filter(|id| !known.contains(id)));
+        }
+        let ids: Vec<_> = spot.left.drain(..spot.left.len().min(most)).collect();
+        let mut swept = self.clean(&ids).await?;
+        swept.finished = spot.left.is_empty() && spot.cursor.is_none();
+        let next = if swept.finished { Spot::default() } else { spot };
+        Ok((swept, next))
+    }
+
+    /// Whether it is for this process to sweep.
+    async fn leads(&self) -> Result<bool, StoreError> {
+        let name = &PROCESS.as_bytes()[..];
+        let mut lead = pipe();
+        lead.cmd("SET").arg(SWEEPER).arg(name).arg("NX").arg("PX").arg(LEAD_FOR_MS);
+        lead.cmd("GET").arg(SWEEPER);
+        let answer = self.look.ask(Access::Read, Ask::All(&lead)).await?;
+        let Value::Array(answers) = answer else { return Err(strange(Access::Read)) };
+        let leads = matches!(&answers[..], [_, Value::BulkString(leader)] if leader == name);
+        if leads {
+            let mut prolong = redis::cmd("PEXPIRE");
+            prolong.arg(SWEEPER).arg(LEAD_FOR_MS);
+            let () = self.look(&prolong).await?;
+        }
+        Ok(leads)
+    }
+
+    /// Does what core's rules say is due, to records as they were seen, or leaves them to the next
+    /// walk.
+    async fn clean(&self, ids: &[RecordId]) -> Result<Swept, StoreError> {
+        let mut swept = Swept::default();
+        let (now, heads) = self.heads(ids).await?;
+        let due = heads
+            .into_iter()
+            .filter(|(_, head)| head.as_ref().is_none_or(|head| may_be_due(head, now)));
+        let mut due: Vec<_> = due.map(|(id, _)| id).collect();
+        while !due.is_empty() {
+            let (now, records) = self.take_whole(&mut due).await?;
+            for Found { mut record, seen } in records {
+                let (next, done): (Option<&Record>, _) = match record.due(now) {
+                    Some(Due::Removal) => (None, &mut swept.removed),
+                    Some(Due::Burial) => {
+                        record.bury(now);
+                        (Some(&record), &mut swept.buried)
+                    }
+                    Some(Due::Hold) => {
+                        record.settle(now);
+                        (Some(&record), &mut swept.held)
+                    }
+                    None => continue,
+                };
+                if self.replace(&record.id, &seen, next, now).await? == Replaced::Done {
+                    *done += 1;
+                }
+            }
+        }
+        Ok(swept)
+    }
+}
+
+/// Whether there may be something to do, as far as the head tells.
+fn may_be_due(head: &Head, now: Timestamp) -> bool {
+    match head.state {
+        CLAIMED => head.state_at <= now,
+        HELD => false,
+        TOMBSTONE => head.expires_at + head.remember <= now,
+        _ => head.expires_at <= now,
+    }
+}

@@ -1,0 +1,111 @@
+//! What goes wrong: opening, one call, or the connection.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use selfsame_core::{StoreError, StoreErrorKind};
+
+/// Why a Redis store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RedisOpenError {
+    /// The address is none. What was written is not told: it may hold a password.
+    #[error("this is not an address of Redis; write redis://user:password@host:6379/0, or rediss:")]
+    Url,
+    /// A parameter of the address is unknown.
+    #[error("an address of Redis has one parameter, ?sslrootcert=FILE, and that with rediss:")]
+    Parameter,
+    /// A file that the address names is of no use.
+    #[error("sslrootcert={}: {cause}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// Redis cannot be reached, or does not let us in.
+    #[error("cannot use the Redis database {place}: {cause}")]
+    Connection {
+        /// Where it is, without the password.
+        place: String,
+        /// What went wrong.
+        cause: String,
+    },
+}
+
+/// Whether a call changes anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// Why a call came to nothing.
+#[derive(Debug, Clone)]
+pub(super) struct Fault {
+    pub(super) kind: StoreErrorKind,
+    pub(super) message: String,
+    /// Whether the connection is of no use any more.
+    pub(super) is_over: bool,
+    /// Whether Redis does not know the script by its name.
+    pub(super) is_unknown_script: bool,
+}
+
+impl Fault {
+    /// There was no connection.
+    pub(super) fn not_written(message: impl Into<String>) -> Self {
+        let kind = StoreErrorKind::NotWritten;
+        Self { kind, message: message.into(), is_over: true, is_unknown_script: false }
+    }
+
+    pub(super) fn timed_out(access: Access, time_out: Duration) -> Self {
+        let message = format!("Redis did not answer within {time_out:?}");
+        Self { kind: unheard(access), ..Self::not_written(message) }
+    }
+
+    /// What Redis refused changed nothing: no script makes more than one write. What was sent over
+    /// a connection that ended may have been done before that.
+    pub(super) fn of(error: &RedisError, access: Access) -> Self {
+        let server = match error.kind() {
+            ErrorKind::Server(kind) => Some(kind),
+            // An error of the server's that the crate has no name for.
+            ErrorKind::Extension => None,
+            _ => {
+                let message = format!("the connection to Redis failed: {error}");
+                return Self { kind: unheard(access), ..Self::not_written(message) };
+            }
+        };
+        Self {
+            // Another server may have become the master.
+            is_over: matches!(
+                server,
+                Some(
+                    ServerErrorKind::ReadOnly
+                        | ServerErrorKind::MasterDown
+                        | ServerErrorKind::BusyLoading
+                )
+            ),
+            is_unknown_script: server == Some(ServerErrorKind::NoScript),
+            ..Self::not_written(format!("Redis says: {error}"))
+        }
+    }
+
+    /// An answer that nothing of ours gives.
+    pub(super) fn strange(access: Access) -> Self {
+        Self { kind: unheard(access), ..Self::not_written("Redis gave an answer of no known form") }
+    }
+}
+
+impl From<Fault> for StoreError {
+    fn from(fault: Fault) -> Self {
+        Self::new(fault.kind, fault.message)
+    }
+}
+
+fn unheard(access: Access) -> StoreErrorKind {
+    match access {
+        Access::Read => StoreErrorKind::NotWritten,
+        Access::Write => StoreErrorKind::MayHaveLanded,
+    }
+}

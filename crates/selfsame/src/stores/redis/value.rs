@@ -1,0 +1,213 @@
+//! A record as a value: a head that scripts can change, then what core's `wire` made of the rest.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 2, 1 | `SR`, and the version of this layout |
+//! | 1, 8 | the state, and the moment that belongs to it, as `wire::state_code` has them |
+//! | 8, 8 | first use; expiry |
+//! | 8, 8 | how long the key lives; how long after that it is a tombstone |
+//! | 8, 16 | fence and attempt id of the last claim |
+//! | 8 | random, of the last write: no two values of a record have the same head |
+//! | 4 | of a hash of the key, by which it is found |
+//! | 4 | how long the record's frame is |
+//! | 8 | the beginning of the SHA-1 of all this, in hexadecimal: scripts can make no CRC |
+//!
+//! The frame is `wire`'s of the whole record, without its state, which the head tells, as it does
+//! fence, attempt id and times. Behind it, if the record is completed, is the frame of its answer.
+
+use std::time::Duration;
+
+use selfsame_core::{
+    Answer, AttemptId, Fence, Lease, Record, RecordId, State, StoreError, Timestamp, wire,
+};
+use sha1_smol::Sha1;
+
+use crate::stores::durable::{CLAIMED, COMPLETED, FAILED, HELD, TOMBSTONE, damaged};
+
+const MAGIC: &[u8; 2] = b"SR";
+const VERSION: u8 = 1;
+const FIELDS_LEN: usize = 84;
+const SUM_LEN: usize = 8;
+
+/// How many bytes a head has.
+pub(super) const HEAD_LEN: usize = FIELDS_LEN + SUM_LEN;
+
+/// How much longer than core's rules Redis keeps a record, so that it is never they who are late.
+pub(super) const MARGIN: Duration = Duration::from_secs(60);
+
+/// What a record looked like when it was read.
+pub(super) type Seen = [u8; HEAD_LEN];
+
+/// The part of a value that scripts can change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) state: u8,
+    pub(super) state_at: Timestamp,
+    created_at: Timestamp,
+    pub(super) expires_at: Timestamp,
+    retention: Duration,
+    pub(super) remember: Duration,
+    fence: Fence,
+    attempt_id: AttemptId,
+    write: [u8; 8],
+    pub(super) key_sum: [u8; 4],
+    record_len: u32,
+}
+
+/// A record, and what it looked like.
+pub(super) struct Found {
+    pub(super) record: Record,
+    pub(super) seen: Seen,
+}
+
+/// What is known of a record by its head.
+pub(super) fn read_head(value: &[u8]) -> Result<Head, &'static str> {
+    let (fields, rest) = value.split_at_checked(FIELDS_LEN).ok_or("the head is cut off")?;
+    if fields[..2] != *MAGIC {
+        return Err("not a record");
+    }
+    if !rest.starts_with(sum(fields).as_bytes()) {
+        return Err("the head's checksum does not fit");
+    }
+    if fields[2] != VERSION {
+        return Err("written in a layout that this build does not know");
+    }
+    let mut fields = Fields(&fields[3..]);
+    Ok(Head {
+        state: fields.take::<1>()[0],
+        state_at: fields.time(),
+        created_at: fields.time(),
+        expires_at: fields.time(),
+        retention: Duration::from_millis(fields.number()),
+        remember: Duration::from_millis(fields.number()),
+        fence: Fence::from_number(fields.number()),
+        attempt_id: AttemptId::from_bytes(fields.take()),
+        write: fields.take(),
+        key_sum: fields.take(),
+        record_len: u32::from_be_bytes(fields.take()),
+    })
+}
+
+/// The record of `id`. One that cannot be trusted raises the alarm.
+pub(super) fn read(id: &RecordId, value: &[u8]) -> Result<Found, StoreError> {
+    let head = read_head(value).map_err(|cause| damaged(id, cause))?;
+    let (seen, frames) = value.split_first_chunk().expect("a head was read");
+    let frames = frames.split_at_checked(head.record_len as usize);
+    let (frame, answer) = frames.ok_or_else(|| damaged(id, "the record is cut off"))?;
+    let mut record = wire::decode_record(frame).map_err(|cause| damaged(id, cause))?;
+    if record.id != *id {
+        return Err(damaged(id, wire::WireError::Misplaced));
+    }
+    record.fence = head.fence;
+    record.attempt_id = head.attempt_id;
+    record.created_at = head.created_at;
+    let at = head.state_at;
+    match head.state {
+        COMPLETED => {
+            let answer = wire::decode_answer(id, answer).map_err(|cause| damaged(id, cause))?;
+            finish(&mut record, answer, at);
+        }
+        _ if !answer.is_empty() => return Err(damaged(id, "there is an answer too many")),
+        CLAIMED => record.state = State::Claimed { lease_until: at },
+        FAILED => record.state = State::Failed,
+        HELD => record.state = State::Held { since: at },
+        TOMBSTONE => record.state = State::Tombstone,
+        _ => return Err(damaged(id, "there is no such state")),
+    }
+    record.expires_at = head.expires_at;
+    Ok(Found { record, seen: *seen })
+}
+
+/// What a script records is what core makes of it, whatever else comes with that.
+fn finish(record: &mut Record, answer: Answer, at: Timestamp) {
+    record.state = State::Claimed { lease_until: at };
+    let (id, fence, attempt_id) = (record.id, record.fence, record.attempt_id);
+    let own = Lease { id, fence, attempt_id, length: Duration::ZERO };
+    let _finished = record.complete(&own, answer, at);
+}
+
+/// The value of a record, with a head that no other value has.
+pub(super) fn write(record: &Record) -> Vec<u8> {
+    let frame = frame(record);
+    let (state, state_at) = wire::state_code(&record.state);
+    let mut value = Vec::with_capacity(HEAD_LEN + frame.len());
+    value.extend_from_slice(MAGIC);
+    value.extend_from_slice(&[VERSION, state]);
+    for time in [state_at, record.created_at, record.expires_at] {
+        value.extend_from_slice(&time.as_millis().to_be_bytes());
+    }
+    for length in [record.retention, record.remember] {
+        value.extend_from_slice(&millis(length).to_be_bytes());
+    }
+    value.extend_from_slice(&record.fence.number().to_be_bytes());
+    value.extend_from_slice(record.attempt_id.as_bytes());
+    value.extend_from_slice(&write_id());
+    value.extend_from_slice(&key_sum(record.label.key.as_str()));
+    let record_len = u32::try_from(frame.len()).expect("records are far below 4 GiB");
+    value.extend_from_slice(&record_len.to_be_bytes());
+    let sum = sum(&value);
+    value.extend_from_slice(sum.as_bytes());
+    value.extend_from_slice(&frame);
+    if let State::Completed { answer, .. } = &record.state {
+        value.extend_from_slice(&wire::encode_answer(&record.id, answer));
+    }
+    value
+}
+
+/// The record's frame, without what its head tells or what lies behind it.
+pub(super) fn frame(record: &Record) -> Vec<u8> {
+    wire::encode_record(&Record { state: State::Failed, ..record.clone() })
+}
+
+/// After how long Redis may let go of it by itself: never before core's rules would.
+pub(super) fn lives(record: &Record, now: Timestamp) -> Option<Duration> {
+    let until = match record.state {
+        State::Claimed { lease_until } if record.is_resumable() => {
+            lease_until.max(record.expires_at)
+        }
+        // It is, or will be, held.
+        State::Claimed { .. } | State::Held { .. } => return None,
+        State::Completed { .. } | State::Failed | State::Tombstone => record.known_until(),
+    };
+    Some(until.since(now) + MARGIN)
+}
+
+/// A name for one write.
+pub(super) fn write_id() -> [u8; 8] {
+    *AttemptId::random().as_bytes().first_chunk().expect("it is longer")
+}
+
+/// By which a key is found.
+pub(super) fn key_sum(key: &str) -> [u8; 4] {
+    let digest = Sha1::from(key.as_bytes()).digest().bytes();
+    *digest.first_chunk().expect("it is longer")
+}
+
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn sum(fields: &[u8]) -> String {
+    let mut digits = Sha1::from(fields).digest().to_string();
+    digits.truncate(SUM_LEN);
+    digits
+}
+
+/// The fields of a head, in their order; they are as long as they must be.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (field, rest) = self.0.split_first_chunk().expect("a head is of one length");
+        self.0 = rest;
+        *field
+    }
+
+    fn number(&mut self) -> u64 {
+        u64::from_be_bytes(self.take())
+    }
+
+    fn time(&mut self) -> Timestamp {
+        Timestamp::from_millis(self.number())
+    }
+}

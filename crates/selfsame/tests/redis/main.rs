@@ -1,0 +1,20 @@
+//! The laws of `selfsame-core` over Redis, and what that store promises beyond them.
+#![cfg(feature = "redis")]
+
+mod crashes;
+mod damage;
+mod keeping;
+mod opening;
+mod rivals;
+#[path = "../shared/crashes.rs"]
+mod shared_crashes;
+#[path = "../shared/rivals.rs"]
+mod shared_rivals;
+#[path = "../shared/waits.rs"]
+mod shared_waits;
+mod support;
+mod wakes;
+
+use support::RedisBench;
+
+selfsame_core::conformance_laws! { durable mod laws: RedisBench::new }

@@ -1,0 +1,112 @@
+//! One server for all tests here, and a database for each.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use selfsame::stores::{RedisOptions, RedisStore};
+use selfsame_core::conformance::Bench;
+use selfsame_core::conformance::samples::answer;
+use selfsame_core::{Ask, Claimed, FullStore, Lease, Recorded, Store};
+use selfsame_test_redis::Server;
+use tokio::sync::OnceCell;
+
+/// The server of this test binary. Its guardian stops it.
+pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(|| {
+    let server = Server::start();
+    make_user(&server);
+    server
+});
+
+/// A user that may do no more than a store must: what docs/REDIS.md lets it do.
+pub(crate) const USER: &str = "keys:correct-horse@";
+
+pub(crate) fn make_user(server: &Server) {
+    let rules = "on >correct-horse resetkeys ~selfsame:* resetchannels &selfsame:* -@all \
+                 +ping +select +time +eval +evalsha +get +getrange +set +del +scan +pexpire \
+                 +hget +hset +hsetnx +publish +subscribe";
+    let mut command = vec!["acl", "setuser", "keys"];
+    command.extend(rules.split_whitespace());
+    server.command(0, &command);
+}
+
+/// Databases that benches have used and need no more.
+static USED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// A database in which time passes when a test says so.
+pub(crate) struct RedisBench {
+    pub(crate) database: usize,
+    ahead_ms: Arc<AtomicU64>,
+    emptied: OnceCell<()>,
+}
+
+impl RedisBench {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let used = USED.lock().expect("no panic holds it").pop();
+        let database = used.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { database, ahead_ms: Arc::default(), emptied: OnceCell::new() }
+    }
+
+    pub(crate) fn options(&self) -> RedisOptions {
+        RedisOptions::default().ahead_ms(self.ahead_ms.clone())
+    }
+
+    /// The store, opened by the user that may do no more than it must.
+    pub(crate) async fn store(&self) -> RedisStore {
+        let empty = || async {
+            self.command(&["flushdb"]);
+        };
+        self.emptied.get_or_init(empty).await;
+        let url = SERVER.url_as(USER, self.database);
+        RedisStore::open(&url, self.options()).await.expect("the user may open it")
+    }
+
+    /// Sends a command as somebody who may.
+    pub(crate) fn command(&self, command: &[&str]) -> String {
+        SERVER.command(self.database, command)
+    }
+}
+
+impl Drop for RedisBench {
+    fn drop(&mut self) {
+        USED.lock().expect("no panic holds it").push(self.database);
+    }
+}
+
+#[async_trait]
+impl Bench for RedisBench {
+    async fn open(&self) -> Arc<dyn FullStore> {
+        Arc::new(self.store().await)
+    }
+
+    fn is_durable(&self) -> bool {
+        true
+    }
+
+    async fn pass(&self, time: Duration) {
+        let millis = u64::try_from(time.as_millis()).expect("tests are short");
+        self.ahead_ms.fetch_add(millis, Ordering::SeqCst);
+    }
+}
+
+/// The key under which the record of `ask` lies.
+pub(crate) fn key(ask: &Ask) -> String {
+    format!("selfsame:{{{}}}", ask.id)
+}
+
+/// The lease of a key that must be free to run.
+pub(crate) async fn run(store: &RedisStore, ask: &Ask) -> Lease {
+    match store.claim(ask).await.expect("the store works") {
+        Claimed::Run(grant) => grant.lease,
+        other => panic!("the key must be free to run, not {other:?}"),
+    }
+}
+
+/// Runs and completes `ask`.
+pub(crate) async fn complete(store: &RedisStore, ask: &Ask) {
+    let lease = run(store, ask).await;
+    let recorded = store.complete(&lease, &answer("done")).await.expect("the store works");
+    assert!(matches!(recorded, Recorded::Until(_)));
+}
