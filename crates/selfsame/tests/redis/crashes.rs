@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use selfsame::stores::{RedisOptions, RedisStore};
+use selfsame::stores::RedisStore;
 use selfsame_core::conformance::samples::{answer, ask};
 use selfsame_core::{Claimed, Recorded, Store, StoreErrorKind};
 use selfsame_test_redis::Server;
 use tokio::time::{Instant, sleep};
 
 use crate::shared_crashes;
-use crate::support::{USER, make_user, run};
+use crate::support::{USER, make_user, run, unverified};
 
 /// A store of the test's own server, used by the user that may do no more than it must.
 async fn store_of(server: &Server, time_out: Duration) -> RedisStore {
     make_user(server);
-    let options = RedisOptions::default().time_out(time_out);
+    let options = unverified().time_out(time_out);
     RedisStore::open(&server.url_as(USER, 0), options).await.expect("the user may open it")
 }
 

@@ -5,6 +5,7 @@ mod crashes;
 mod damage;
 mod keeping;
 mod opening;
+mod replicas;
 mod rivals;
 #[path = "../shared/crashes.rs"]
 mod shared_crashes;

@@ -1,10 +1,11 @@
 //! What is checked before a store is used.
 
 use selfsame::stores::{RedisOpenError, RedisOptions, RedisStore};
-use selfsame_core::conformance::samples::ask;
+use selfsame_core::Store;
+use selfsame_core::conformance::samples::{answer, ask};
 use selfsame_test_redis::{Authority, Server};
 
-use crate::support::{RedisBench, SERVER, complete};
+use crate::support::{RedisBench, SERVER, USER, complete, make_user, run, unverified};
 
 async fn refused(url: &str) -> RedisOpenError {
     let opened = RedisStore::open(url, RedisOptions::default()).await;
@@ -14,7 +15,7 @@ async fn refused(url: &str) -> RedisOpenError {
 #[tokio::test]
 async fn no_error_tells_a_password() {
     let url = SERVER.url_as("keys:correct-horse@", RedisBench::new().database);
-    let store = RedisStore::open(&url, RedisOptions::default()).await.expect("the password fits");
+    let store = RedisStore::open(&url, unverified()).await.expect("the password fits");
     assert!(!format!("{store:?}").contains("horse"), "{store:?}");
     let wrong = [
         url.replace("keys:correct", "nobody:correct"),
@@ -51,4 +52,66 @@ async fn an_encrypted_connection_leads_to_the_right_server() {
         let error = refused(&wrong).await;
         assert!(matches!(error, RedisOpenError::Connection { .. }), "{wrong}: {error}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_loses_records_is_refused_unless_that_is_accepted() {
+    for (settings, told) in [
+        (&["maxmemory-policy allkeys-lru"][..], "maxmemory-policy is allkeys-lru"),
+        (&["maxmemory-policy volatile-ttl"], "maxmemory-policy is volatile-ttl"),
+        (&["appendonly no"], "appendonly is no"),
+        (&["appendfsync no"], "appendfsync is no"),
+        (&["appendonly no", "maxmemory-policy allkeys-lfu"], "; appendonly is no"),
+    ] {
+        let server = Server::start_with(settings);
+        let url = server.url(0);
+        let error = refused(&url).await;
+        assert!(matches!(error, RedisOpenError::Unsafe { .. }), "{error}");
+        let error = error.to_string();
+        assert!(error.contains(told) && error.contains("accept_loss"), "{error}");
+        let opened = RedisStore::open(&url, RedisOptions::default().accept_unverified()).await;
+        opened.expect_err("it was verified");
+        let store = RedisStore::open(&url, RedisOptions::default().accept_loss()).await;
+        complete(&store.expect("it was accepted"), &ask("k")).await;
+    }
+    for settings in [&["appendfsync always"], &["appendfsync everysec"]] {
+        let server = Server::start_with(settings);
+        let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+        store.expect("it keeps records");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_are_not_told_are_refused_unless_somebody_knows_them() {
+    let server = Server::start();
+    make_user(&server);
+    let url = server.url_as(USER, 0);
+    let error = refused(&url).await;
+    assert!(matches!(error, RedisOpenError::Unverified { .. }), "{error}");
+    let error = error.to_string();
+    for word in ["ROLE", "CONFIG GET appendonly", "accept_unverified"] {
+        assert!(error.contains(word), "{error}");
+    }
+    let lost = RedisStore::open(&url, RedisOptions::default().accept_loss()).await;
+    lost.expect_err("that is not what was accepted");
+    server.command(0, &["acl", "setuser", "keys", "+role", "+config|get"]);
+    let store = RedisStore::open(&url, RedisOptions::default()).await.expect("it tells now");
+    complete(&store, &ask("k")).await;
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_and_so_is_what_a_master_becomes() {
+    let master = Server::start();
+    let setting = format!("replicaof 127.0.0.1 {}", master.port());
+    let replica = Server::start_with(&[&setting]);
+    let everything = RedisOptions::default().accept_loss().accept_unverified();
+    let error = RedisStore::open(&replica.url(0), everything).await.expect_err("it is a replica");
+    assert!(matches!(error, RedisOpenError::Replica { .. }), "{error}");
+    let store = RedisStore::open(&master.url(0), RedisOptions::default()).await.expect("a master");
+    let lease = run(&store, &ask("k")).await;
+    master.command(0, &["replicaof", "127.0.0.1", &replica.port().to_string()]);
+    let error = store.claim(&ask("new")).await.expect_err("nothing can be written there");
+    assert!(error.is_retryable(), "{error}");
+    let error = store.complete(&lease, &answer("done")).await.expect_err("nor this");
+    assert!(error.is_retryable(), "{error}");
 }

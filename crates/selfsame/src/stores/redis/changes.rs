@@ -143,9 +143,13 @@ impl RedisStore {
             let Some(before) = record else { return Change::Nothing(Recorded::Lost) };
             let mut record = before.clone();
             let recorded = record.complete(lease, answer.clone(), now);
-            match record == before {
-                true => Change::Nothing(recorded),
-                false => Change::Write(Box::new(record), recorded),
+            match recorded {
+                // Perhaps not enough replicas have it yet: they are asked behind a write only.
+                Recorded::Until(_) if self.options.wait_replicas > 0 => {
+                    Change::Write(Box::new(record), recorded)
+                }
+                Recorded::Until(_) if record != before => Change::Write(Box::new(record), recorded),
+                _ => Change::Nothing(recorded),
             }
         };
         self.change(&lease.id, decide).await

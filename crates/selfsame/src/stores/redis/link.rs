@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value};
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value, cmd};
 use selfsame_core::StoreErrorKind;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -20,6 +20,8 @@ const QUEUE_MAX: usize = 1024;
 pub(super) struct Link {
     client: Client,
     time_out: Duration,
+    /// How many replicas must have what a script wrote.
+    wait_replicas: u32,
     current: RwLock<Option<Session>>,
     /// Held by whoever makes the next connection.
     making: Mutex<()>,
@@ -40,9 +42,15 @@ pub(super) enum Ask<'a> {
 }
 
 impl Link {
-    pub(super) fn new(client: Client, time_out: Duration) -> Self {
-        let made = AtomicU64::new(0);
-        Self { client, time_out, current: RwLock::default(), making: Mutex::default(), made }
+    pub(super) fn new(client: Client, time_out: Duration, wait_replicas: u32) -> Self {
+        Self {
+            client,
+            time_out,
+            wait_replicas,
+            current: RwLock::default(),
+            making: Mutex::default(),
+            made: AtomicU64::new(0),
+        }
     }
 
     /// What Redis answers. A call whose answer was not heard in half of the time is made once more,
@@ -85,10 +93,38 @@ impl Link {
             Ok(answer) => answer.map_err(|error| Fault::of(&error, access)),
             Err(_) => Err(Fault::timed_out(access, self.time_out)),
         };
+        let answer = match (answer, ask) {
+            (Ok(answer), Ask::Script(call)) if self.wait_replicas > 0 && call.wrote(&answer) => {
+                self.replicated(&mut connection, until).await.map(|()| answer)
+            }
+            (answer, _) => answer,
+        };
         if answer.as_ref().is_err_and(|fault| fault.is_over) {
             self.leave(session.number);
         }
         answer
+    }
+
+    /// Waits until enough replicas have what was written over this connection.
+    async fn replicated(
+        &self,
+        connection: &mut MultiplexedConnection,
+        until: Instant,
+    ) -> Result<(), Fault> {
+        // Half of what is left, so that Redis can say how many there are.
+        let left = until.saturating_duration_since(Instant::now()) / 2;
+        let mut wait = cmd("WAIT");
+        wait.arg(self.wait_replicas).arg(left.as_millis().max(1).to_string());
+        match timeout_at(until, wait.query_async(connection)).await {
+            Ok(Ok(replicas)) if replicas >= i64::from(self.wait_replicas) => Ok(()),
+            Ok(Ok(replicas)) => Err(Fault::too_few(replicas, self.wait_replicas)),
+            Ok(Err(error)) => {
+                // Whatever is wrong with waiting, it was written.
+                let fault = Fault::of(&error, Access::Write);
+                Err(Fault { kind: StoreErrorKind::MayHaveLanded, ..fault })
+            }
+            Err(_) => Err(Fault::timed_out(Access::Write, self.time_out)),
+        }
     }
 
     async fn session(&self, until: Instant) -> Result<Session, Fault> {

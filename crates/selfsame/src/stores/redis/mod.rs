@@ -17,6 +17,7 @@ mod claims;
 mod inspect;
 mod link;
 mod options;
+mod safety;
 mod scan;
 mod scripts;
 mod store;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::{Value, cmd};
+use redis::Value;
 use selfsame_core::{RecordId, StoreError, Timestamp};
 
 pub use options::RedisOptions;
@@ -89,14 +90,11 @@ impl RedisStore {
                  answers and the password; use rediss:"
             );
         }
-        let look = Link::new(client.clone(), LOOK_TIME_OUT.max(time_out));
-        let links: [_; LINKS] =
-            std::array::from_fn(|_| Arc::new(Link::new(client.clone(), time_out)));
-        let pong = links[0].ask(Access::Read, Ask::Command(&cmd("PING"))).await;
-        pong.map_err(|fault| RedisOpenError::Connection {
-            place: place.clone(),
-            cause: fault.message,
-        })?;
+        let look = Link::new(client.clone(), LOOK_TIME_OUT.max(time_out), 0);
+        let links: [_; LINKS] = std::array::from_fn(|_| {
+            Arc::new(Link::new(client.clone(), time_out, options.wait_replicas))
+        });
+        safety::check(&links[0], &options, &place).await?;
         let bell = RedisBell::start(client, links[0].clone(), address.database(), time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
         Ok(Self { links, look, bell, options, place, swept_to })

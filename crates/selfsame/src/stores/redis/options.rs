@@ -8,6 +8,9 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
     pub(super) time_out: Duration,
+    pub(super) accept_loss: bool,
+    pub(super) accept_unverified: bool,
+    pub(super) wait_replicas: u32,
     pub(super) ahead_ms: Arc<AtomicU64>,
 }
 
@@ -17,6 +20,27 @@ impl RedisOptions {
     #[must_use]
     pub fn time_out(self, time_out: Duration) -> Self {
         Self { time_out, ..self }
+    }
+
+    /// Opens a server that may lose records: without an append-only file, or one that evicts them. Work
+    /// whose record is lost runs again.
+    #[must_use]
+    pub fn accept_loss(self) -> Self {
+        Self { accept_loss: true, ..self }
+    }
+
+    /// Opens a server that does not tell whether it may lose records, because somebody else knows that
+    /// it does not.
+    #[must_use]
+    pub fn accept_unverified(self) -> Self {
+        Self { accept_unverified: true, ..self }
+    }
+
+    /// How many replicas must have a claim or an answer before it counts; none unless said. What they
+    /// have not got within the time-out may have landed, and is asked again.
+    #[must_use]
+    pub fn wait_replicas(self, replicas: u32) -> Self {
+        Self { wait_replicas: replicas, ..self }
     }
 
     /// Milliseconds by which this store takes the time to be later than Redis does. For tests, in
@@ -34,6 +58,12 @@ impl RedisOptions {
 
 impl Default for RedisOptions {
     fn default() -> Self {
-        Self { time_out: Duration::from_secs(5), ahead_ms: Arc::default() }
+        Self {
+            time_out: Duration::from_secs(5),
+            accept_loss: false,
+            accept_unverified: false,
+            wait_replicas: 0,
+            ahead_ms: Arc::default(),
+        }
     }
 }

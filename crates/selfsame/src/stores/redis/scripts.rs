@@ -2,31 +2,39 @@
 
 use std::sync::OnceLock;
 
-use redis::{Cmd, cmd};
+use redis::{Cmd, Value, cmd};
 use selfsame_core::RecordId;
 use sha1_smol::Sha1;
 
 use crate::stores::durable::id_from_hex;
 
 /// Claims a key that is new, or reads what is known of it.
-pub(super) static CLAIM: Script =
-    Script::new(concat!(include_str!("head.lua"), include_str!("claim.lua")));
+pub(super) static CLAIM: Script = Script::new(
+    concat!(include_str!("head.lua"), include_str!("claim.lua")),
+    |answer| matches!(answer, Value::Array(said) if said.len() == 1),
+);
 /// Records an answer.
 pub(super) static COMPLETE: Script =
-    Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")));
+    Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")), |answer| {
+        matches!(answer, Value::Int(_))
+    });
 /// Replaces or removes a record as it was seen.
-pub(super) static REPLACE: Script =
-    Script::new(concat!(include_str!("head.lua"), include_str!("replace.lua")));
+pub(super) static REPLACE: Script = Script::new(
+    concat!(include_str!("head.lua"), include_str!("replace.lua")),
+    |answer| matches!(answer, Value::BulkString(said) if said == b"done"),
+);
 
 /// A script, and the name by which a server knows it that has run it before.
 pub(super) struct Script {
     text: &'static str,
     name: OnceLock<String>,
+    /// Whether it wrote something, by what it said.
+    wrote: fn(&Value) -> bool,
 }
 
 impl Script {
-    const fn new(text: &'static str) -> Self {
-        Self { text, name: OnceLock::new() }
+    const fn new(text: &'static str, wrote: fn(&Value) -> bool) -> Self {
+        Self { text, name: OnceLock::new(), wrote }
     }
 
     fn name(&self) -> &str {
@@ -63,6 +71,10 @@ impl Call {
     /// In full, from which a server learns its name.
     pub(super) fn in_full(&self) -> Cmd {
         self.command("EVAL", self.script.text)
+    }
+
+    pub(super) fn wrote(&self, answer: &Value) -> bool {
+        (self.script.wrote)(answer)
     }
 
     fn command(&self, name: &str, script: &str) -> Cmd {

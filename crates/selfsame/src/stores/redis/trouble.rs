@@ -32,6 +32,33 @@ pub enum RedisOpenError {
         /// What went wrong.
         cause: String,
     },
+    /// It is a replica: what is written elsewhere comes late, and nothing can be written here.
+    #[error("the Redis database {place} is a replica; name its master")]
+    Replica {
+        /// Where it is.
+        place: String,
+    },
+    /// It would lose records, and work whose record is lost runs again.
+    #[error(
+        "the Redis database {place} loses records: {losses}; change that, or set accept_loss = true"
+    )]
+    Unsafe {
+        /// Where it is.
+        place: String,
+        /// By which settings.
+        losses: String,
+    },
+    /// It does not tell whether it would lose records.
+    #[error(
+        "the Redis database {place} does not tell this user whether it keeps records: allow {hidden}, \
+         or, if you know that it keeps them, set accept_unverified = true"
+    )]
+    Unverified {
+        /// Where it is.
+        place: String,
+        /// The commands that it does not let us use.
+        hidden: String,
+    },
 }
 
 /// Whether a call changes anything.
@@ -89,6 +116,13 @@ impl Fault {
             is_unknown_script: server == Some(ServerErrorKind::NoScript),
             ..Self::not_written(format!("Redis says: {error}"))
         }
+    }
+
+    /// It was done, and too few replicas have it.
+    pub(super) fn too_few(replicas: i64, wanted: u32) -> Self {
+        let message = format!("{replicas} replicas have it, {wanted} are wanted");
+        let kind = StoreErrorKind::MayHaveLanded;
+        Self { kind, is_over: false, ..Self::not_written(message) }
     }
 
     /// An answer that nothing of ours gives.
