@@ -40,6 +40,7 @@ mod payments;
 mod postgres;
 mod probe;
 mod real_clients;
+mod redis;
 mod refusals;
 mod reload;
 mod retention;

@@ -26,18 +26,8 @@ pub(crate) fn gateway(ledger: &Ledger, url: &str) -> Setup {
     Gateway::in_front_of(ledger).store(url)
 }
 
-#[test]
-fn rivals_on_three_gateways_run_once() {
-    let server = Server::start();
-    let url = database(&server);
-    let ledger = Ledger::start();
-    // All three make the schema, or find it made.
-    let gateways = thread::scope(|scope| {
-        let starting: Vec<_> =
-            (0..3).map(|_| scope.spawn(|| gateway(&ledger, &url).start())).collect();
-        let started = starting.into_iter().map(|start| start.join().expect("started"));
-        started.collect::<Vec<_>>()
-    });
+/// Many ask each gateway for one key at the same moment: one runs, and all get its answer.
+pub(crate) fn race(gateways: &[Gateway], ledger: &Ledger) {
     for round in 0..rounds() {
         let key = format!("round-{round}");
         let start = Arc::new(Barrier::new(gateways.len() * RIVALS));
@@ -62,10 +52,25 @@ fn rivals_on_three_gateways_run_once() {
         });
         let ran = Answer::of_the_one_that_ran(answers);
         assert_eq!(ledger.effects(&key), 1);
-        for gateway in &gateways {
+        for gateway in gateways {
             gateway.post("/charges").key(&key).json(r#"{"amount":10}"#).send().replays(&ran);
         }
     }
+}
+
+#[test]
+fn rivals_on_three_gateways_run_once() {
+    let server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    // All three make the schema, or find it made.
+    let gateways = thread::scope(|scope| {
+        let starting: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| gateway(&ledger, &url).start())).collect();
+        let started = starting.into_iter().map(|start| start.join().expect("started"));
+        started.collect::<Vec<_>>()
+    });
+    race(&gateways, &ledger);
     for gateway in &gateways {
         assert!(!gateway.log().contains(PASSWORD), "no log tells a password");
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use selfsame::stores::{
-    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions, PostgresStore,
+    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions,
+    PostgresStore, RedisOptions, RedisStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
 
-use crate::config::{Config, Database, StoreUrl};
+use crate::config::{Config, Database, Redis, StoreUrl};
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
@@ -38,6 +39,9 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
         StoreUrl::Postgres(url) => {
             Arc::new(PostgresStore::open(url.as_str(), postgres_options(&config.database)).await?)
         }
+        StoreUrl::Redis(url) => {
+            Arc::new(RedisStore::open(url.as_str(), redis_options(&config.redis)).await?)
+        }
     })
 }
 
@@ -51,6 +55,17 @@ pub(crate) fn postgres_options(database: &Database) -> PostgresOptions {
         Some(url) => options.direct_url(url.as_str()),
         None => options,
     }
+}
+
+fn redis_options(redis: &Redis) -> RedisOptions {
+    let mut options = RedisOptions::default().wait_replicas(redis.wait_replicas.unwrap_or(0));
+    if redis.accept_loss {
+        options = options.accept_loss();
+    }
+    if redis.accept_unverified {
+        options = options.accept_unverified();
+    }
+    options
 }
 
 /// Idempotency on `store`, with the installation's secret and an identity that was checked.

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Where requests come in [default: 127.0.0.1:8080]
     #[arg(long, env = "SELFSAME_LISTEN")]
     listen: Option<String>,
-    /// Where keys are remembered: file:PATH, postgres://… or memory: [default: file:./selfsame-data]
+    /// Where keys are remembered: file:PATH, postgres://…, rediss://… or memory: [default: file:./selfsame-data]
     #[arg(long, env = "SELFSAME_STORE", hide_env_values = true)]
     store: Option<String>,
     /// The same database past a pooler in transaction mode, for wake-ups and migrations

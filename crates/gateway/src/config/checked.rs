@@ -13,9 +13,9 @@ use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPST
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
-use super::values::{DURATION, PATH, SWITCH};
+use super::values::{COUNT_OR_OFF, DURATION, PATH, SWITCH};
 use super::{
-    Admin, Checkpoints, Config, Database, Jwt, Overrides, Route, RouteSettings, StoreUrl,
+    Admin, Checkpoints, Config, Database, Jwt, Overrides, Redis, Route, RouteSettings, StoreUrl,
     TenantSource, Upstream,
 };
 
@@ -62,7 +62,7 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
     let tls = tls::read(&mut root, &mut mistakes);
-    let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
+    let Stored { store, spool, database, redis } = read_store(&mut root, overrides, &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
@@ -98,6 +98,7 @@ pub(super) fn check(
             store,
             spool,
             database,
+            redis,
             admin,
             jwt,
             checkpoints,
@@ -118,28 +119,42 @@ fn check_for_circle(root: &mut Section<'_>, upstream: Option<&Upstream>, listen:
     }
 }
 
-fn read_store(
-    root: &mut Section<'_>,
-    overrides: &Overrides,
-    mistakes: &mut Mistakes,
-) -> (StoreUrl, Option<PathBuf>, Database) {
+/// What `[store]` says.
+struct Stored {
+    store: StoreUrl,
+    spool: Option<PathBuf>,
+    database: Database,
+    redis: Redis,
+}
+
+fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mistakes) -> Stored {
     let mut section = root.child(&STORE);
-    let url = section
+    let store = section
         .get_flag("url", &STORE_URL, Flag("--store", &overrides.store))
         .unwrap_or(StoreUrl::File("./selfsame-data".into()));
-    let spool = section.get("spool", &PATH).or_else(|| match &url {
+    let spool = section.get("spool", &PATH).or_else(|| match &store {
         StoreUrl::Memory => None,
-        StoreUrl::File(_) | StoreUrl::Postgres(_) => Some(url.folder().join("spool")),
+        StoreUrl::File(_) | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => {
+            Some(store.folder().join("spool"))
+        }
     });
     let direct = Flag("--store-direct", &overrides.store_direct);
     let direct_url = section.get_flag("direct_url", &DATABASE_URL, direct);
     let mut auto_migrate = true;
     section.set("auto_migrate", &SWITCH, &mut auto_migrate);
-    if !matches!(url, StoreUrl::Postgres(_)) && !section.is_wrong("url") {
+    if !matches!(store, StoreUrl::Postgres(_)) && !section.is_wrong("url") {
         section.clash(&["direct_url", "auto_migrate"], "needs a store in a postgres: database");
     }
+    let mut redis = Redis { accept_loss: false, accept_unverified: false, wait_replicas: None };
+    section.set("accept_loss", &SWITCH, &mut redis.accept_loss);
+    section.set("accept_unverified", &SWITCH, &mut redis.accept_unverified);
+    section.set("wait_replicas", &COUNT_OR_OFF, &mut redis.wait_replicas);
+    if !matches!(store, StoreUrl::Redis(_)) && !section.is_wrong("url") {
+        let names = ["accept_loss", "accept_unverified", "wait_replicas"];
+        section.clash(&names, "needs a store in Redis");
+    }
     section.finish(mistakes);
-    (url, spool, Database { direct_url, auto_migrate })
+    Stored { store, spool, database: Database { direct_url, auto_migrate }, redis }
 }
 
 fn read_admin(

@@ -78,6 +78,8 @@ pub struct Config {
     pub store: StoreUrl,
     /// What else is to be known of it, where it is a database.
     pub database: Database,
+    /// The same, where it is a Redis.
+    pub redis: Redis,
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
@@ -100,6 +102,17 @@ pub struct Database {
     pub direct_url: Option<PostgresUrl>,
     /// Whether a gateway that starts brings its schema up to date.
     pub auto_migrate: bool,
+}
+
+/// What is asked of a Redis that records are kept in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redis {
+    /// Whether it may lose records.
+    pub accept_loss: bool,
+    /// Whether it need not tell that it keeps them.
+    pub accept_unverified: bool,
+    /// How many replicas must have a claim or an answer before it counts.
+    pub wait_replicas: Option<u32>,
 }
 
 /// Where operators connect.
@@ -158,6 +171,7 @@ impl Config {
             tls,
             store,
             database,
+            redis,
             spool,
             admin,
             checkpoints,
@@ -180,6 +194,7 @@ impl Config {
             ("whether there is a [tls]", tls.is_some() != other.tls.is_some()),
             ("store.url", *store != other.store),
             ("store.direct_url or store.auto_migrate", *database != other.database),
+            ("what is asked of the Redis in [store]", *redis != other.redis),
             ("store.spool", *spool != other.spool),
             ("[admin]", *admin != other.admin),
             ("[checkpoints]", *checkpoints != other.checkpoints),

@@ -22,8 +22,13 @@ pub(super) const TLS: Vocabulary =
 pub(super) const UPSTREAM_TLS: Vocabulary =
     Vocabulary { table: "upstream_tls", names: &[&["ca", "cert", "key", "server_name"]] };
 
-pub(super) const STORE: Vocabulary =
-    Vocabulary { table: "store", names: &[&["url", "spool", "direct_url", "auto_migrate"]] };
+pub(super) const STORE: Vocabulary = Vocabulary {
+    table: "store",
+    names: &[
+        &["url", "spool", "direct_url", "auto_migrate"],
+        &["accept_loss", "accept_unverified", "wait_replicas"],
+    ],
+};
 
 pub(super) const ADMIN: Vocabulary =
     Vocabulary { table: "admin", names: &[&["listen", "token_file"]] };

@@ -8,7 +8,7 @@ use http::Uri;
 use http::uri::{Authority, Scheme};
 use ipnet::IpNet;
 use rustls::pki_types::ServerName;
-use selfsame::stores::{PostgresOpenError, PostgresStore};
+use selfsame::stores::{PostgresOpenError, PostgresStore, RedisOpenError, RedisStore};
 use toml::de::DeValue;
 
 use super::values::{Kind, Wrong, text};
@@ -76,6 +76,8 @@ pub enum StoreUrl {
     File(PathBuf),
     /// In a PostgreSQL database, which other gateways may share.
     Postgres(PostgresUrl),
+    /// In Redis, which other gateways may share.
+    Redis(RedisUrl),
 }
 
 impl StoreUrl {
@@ -83,7 +85,7 @@ impl StoreUrl {
     pub fn folder(&self) -> &Path {
         match self {
             Self::File(folder) => folder,
-            Self::Memory | Self::Postgres(_) => Path::new("./selfsame-data"),
+            Self::Memory | Self::Postgres(_) | Self::Redis(_) => Path::new("./selfsame-data"),
         }
     }
 }
@@ -102,6 +104,23 @@ impl PostgresUrl {
 impl fmt::Debug for PostgresUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("PostgresUrl(…)")
+    }
+}
+
+/// The address of a Redis. It may hold a password, so it is not shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RedisUrl(String);
+
+impl RedisUrl {
+    /// The address, password and all.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RedisUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RedisUrl(…)")
     }
 }
 
@@ -127,7 +146,7 @@ pub(super) const PUBLIC_URL: Kind<PublicUrl> =
     Kind { expected: r#"an address like "https://api.example.com""#, read: public_url };
 
 pub(super) const STORE_URL: Kind<StoreUrl> = Kind {
-    expected: r#""memory:", a folder like "file:./selfsame-data" or a database like "postgres://user:password@host/database""#,
+    expected: r#""memory:", a folder like "file:./selfsame-data", a database like "postgres://user:password@host/database" or a Redis like "rediss://user:password@host:6379/0""#,
     read: store_url,
 };
 
@@ -135,7 +154,7 @@ pub(super) const DATABASE_URL: Kind<PostgresUrl> = Kind {
     expected: r#"a database like "postgres://user:password@host/database""#,
     read: |value| match store_url(value)? {
         StoreUrl::Postgres(url) => Ok(url),
-        StoreUrl::Memory | StoreUrl::File(_) => Err(Wrong::Form),
+        StoreUrl::Memory | StoreUrl::File(_) | StoreUrl::Redis(_) => Err(Wrong::Form),
     },
 };
 
@@ -237,18 +256,25 @@ fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
             let url = format!("{scheme}:{rest}");
             match PostgresStore::check_address(&url) {
                 Ok(()) => Ok(StoreUrl::Postgres(PostgresUrl(url))),
-                Err(PostgresOpenError::Url) => Err(Wrong::Because(format!(
-                    "expected {}, found another form of \"{scheme}:\"",
-                    STORE_URL.expected
-                ))),
+                Err(PostgresOpenError::Url) => Err(another_form(scheme)),
                 Err(error) => Err(Wrong::Because(error.to_string())),
             }
         }
-        ("redis" | "rediss" | "redis-cluster" | "mysql" | "dynamodb", _) => {
-            Err(Wrong::Later(format!("\"{scheme}:\"")))
+        ("redis" | "rediss", rest) => {
+            let url = format!("{scheme}:{rest}");
+            match RedisStore::check_address(&url) {
+                Ok(()) => Ok(StoreUrl::Redis(RedisUrl(url))),
+                Err(RedisOpenError::Url) => Err(another_form(scheme)),
+                Err(error) => Err(Wrong::Because(error.to_string())),
+            }
         }
+        ("redis-cluster" | "mysql" | "dynamodb", _) => Err(Wrong::Later(format!("\"{scheme}:\""))),
         _ => Err(Wrong::Because(format!("expected {}, found \"{scheme}:\"", STORE_URL.expected))),
     }
+}
+
+fn another_form(scheme: &str) -> Wrong {
+    Wrong::Because(format!("expected {}, found another form of \"{scheme}:\"", STORE_URL.expected))
 }
 
 #[cfg(test)]
@@ -357,12 +383,20 @@ mod tests {
             let complaint = take(&UPSTREAM, text).expect_err("credentials");
             assert!(!complaint.contains("hunter2"), "{complaint}");
         }
-        for text in ["postgres:me:hunter2@a", "oracle://me:hunter2@a", "memory:hunter2"] {
+        for text in [
+            "postgres:me:hunter2@a",
+            "redis:me:hunter2@a",
+            "redis://:hunter2@a?b=c",
+            "oracle://me:hunter2@a",
+            "memory:hunter2",
+        ] {
             let complaint = take(&STORE_URL, text).expect_err("unknown");
             assert!(!complaint.contains("hunter2"), "{complaint}");
         }
-        let store = take(&STORE_URL, "postgres://me:hunter2@a/b").expect("an address");
-        assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
+        for text in ["postgres://me:hunter2@a/b", "rediss://me:hunter2@a/1"] {
+            let store = take(&STORE_URL, text).expect("an address");
+            assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
+        }
     }
 
     #[test]
@@ -375,6 +409,20 @@ mod tests {
             let complaint = take(&STORE_URL, text).expect_err("no address");
             assert!(complaint.contains("found another form of \"postgres:\""), "{complaint}");
         }
+    }
+
+    #[test]
+    fn a_redis_is_named_by_its_address() {
+        for text in ["redis://a", "redis://:secret@a:6380/3", "rediss://a?sslrootcert=/ca.pem"] {
+            let url = RedisUrl(text.to_owned());
+            assert_eq!(take(&STORE_URL, text), Ok(StoreUrl::Redis(url)), "{text}");
+        }
+        for text in ["redis:", "redis:a", "redis://a:port", "rediss://a/#insecure"] {
+            let complaint = take(&STORE_URL, text).expect_err("no address");
+            assert!(complaint.contains("found another form of \"redis"), "{complaint}");
+        }
+        let complaint = take(&STORE_URL, "redis://a?protocol=resp3").expect_err("no parameter");
+        assert!(complaint.contains("sslrootcert"), "{complaint}");
     }
 
     #[test]
@@ -392,7 +440,7 @@ mod tests {
         for text in ["file:", "file://host/x", "data"] {
             assert_eq!(take(&STORE_URL, text), Err(form(&STORE_URL, text)));
         }
-        for scheme in ["redis", "rediss", "redis-cluster", "mysql", "dynamodb"] {
+        for scheme in ["redis-cluster", "mysql", "dynamodb"] {
             let expected = format!(
                 "\"{scheme}:\" is not supported yet by this version; write {}",
                 STORE_URL.expected

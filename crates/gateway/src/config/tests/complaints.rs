@@ -14,14 +14,15 @@ fn complaints(text: &str) -> String {
 #[test]
 fn a_wrong_flag_is_named_instead_of_a_line() {
     let overrides =
-        Overrides { listen: text("8080"), store: text("redis://a"), ..Default::default() };
+        Overrides { listen: text("8080"), store: text("mysql://a"), ..Default::default() };
     assert_eq!(
         Config::load(None, &overrides).expect_err("mistakes").to_string(),
         "--listen: expected an address and port like \"127.0.0.1:8080\", \"0.0.0.0:8080\" or \
          \"[::1]:8080\", found \"8080\"\n\
-         --store: \"redis:\" is not supported yet by this version; write \"memory:\", a folder \
-         like \"file:./selfsame-data\" or a database like \
-         \"postgres://user:password@host/database\"\n\
+         --store: \"mysql:\" is not supported yet by this version; write \"memory:\", a folder \
+         like \"file:./selfsame-data\", a database like \
+         \"postgres://user:password@host/database\" or a Redis like \
+         \"rediss://user:password@host:6379/0\"\n\
          --upstream: is missing; write upstream = \"http://127.0.0.1:3000\" or pass --upstream\n\
          3 mistakes"
     );
@@ -340,8 +341,9 @@ retention = "5m"
          \"https://api.internal\" or \"h2c://127.0.0.1:50051\", found \"ftp://api.example.com\"\n\
          f.toml:4:1: unknown name \"drain_timout\"; did you mean \"drain_timeout\"?\n\
          f.toml:7:7: store.url: \"mysql:\" is not supported yet by this version; write \"memory:\", \
-         a folder like \"file:./selfsame-data\" or a database like \
-         \"postgres://user:password@host/database\"\n\
+         a folder like \"file:./selfsame-data\", a database like \
+         \"postgres://user:password@host/database\" or a Redis like \
+         \"rediss://user:password@host:6379/0\"\n\
          f.toml:10:9: idempotency.lease: expected a duration like \"500ms\", \"30s\", \"15m\", \
          \"24h\" or \"7d\", found \"soon\"\n\
          f.toml:11:7: not TOML: string values must be quoted, expected literal string\n\

@@ -274,6 +274,23 @@ fn a_database_may_be_reached_past_a_pooler_and_migrated_by_somebody_else() {
 }
 
 #[test]
+fn a_redis_may_be_asked_for_less_or_for_more() {
+    let config = load(
+        "upstream = 'http://a'\n[store]\nurl = 'redis://a'\naccept_loss = true\n\
+         accept_unverified = true\nwait_replicas = 2",
+    );
+    let config = config.expect("valid");
+    let redis = Redis { accept_loss: true, accept_unverified: true, wait_replicas: Some(2) };
+    assert_eq!(config.redis, redis);
+    assert_eq!(config.spool, Some("./selfsame-data/spool".into()));
+    for line in ["accept_loss = true", "accept_unverified = false", "wait_replicas = 1"] {
+        let mistakes = load(&format!("upstream = 'http://a'\n[store]\n{line}"));
+        let said = mistakes.expect_err("there is no Redis").to_string();
+        assert!(said.contains("needs a store in Redis"), "{said}");
+    }
+}
+
+#[test]
 fn a_store_in_memory_has_no_spool() {
     let config = load("upstream = 'http://a'\n[store]\nurl = 'memory:'").expect("valid");
     assert_eq!(config.spool, None);
