@@ -12,6 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
+use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
 use crate::tls::Tls;
@@ -31,6 +32,7 @@ pub(crate) struct Live {
     routes: Vec<Arc<LiveRoutes>>,
     invitation: Option<Invitation>,
     tls: Option<Arc<Tls>>,
+    room: Arc<Room>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -41,6 +43,7 @@ pub(crate) struct Rules {
     pub(crate) routes: Vec<Arc<LiveRoutes>>,
     pub(crate) invitation: Option<Invitation>,
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) room: Arc<Room>,
 }
 
 impl Live {
@@ -51,9 +54,9 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls } = rules;
+        let Rules { contract, routes, invitation, tls, room } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, tls, served }
+        Self { origin, idempotency, contract, routes, invitation, tls, room, served }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -105,6 +108,7 @@ impl Live {
                 Routes::new(&config, &protection, pages, Some(before))
             });
         }
+        self.room.change(config.limits);
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;
