@@ -28,6 +28,7 @@ mod identity;
 mod idle;
 mod key_sources;
 mod keys;
+mod limits;
 mod logs;
 mod lost_answers;
 mod meaning;

@@ -16,6 +16,7 @@ use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
+use crate::room::Room;
 use crate::routes::{Pages, Protection, Routes};
 use crate::status::StatusPage;
 use crate::tls::Tls;
@@ -33,6 +34,7 @@ pub(crate) struct Gateway {
     admin: Arc<Admin>,
     checkpoints: Option<Checkpoints>,
     workers: Workers,
+    room: Arc<Room>,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
     stop: CancellationToken,
@@ -75,9 +77,11 @@ impl Gateway {
         let protection = Protection::new(&config, &idempotency, invitation.as_ref())?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
-        let workers =
-            Workers::start(routes, tls.as_ref(), &stop).context("the threads cannot be started")?;
-        let rules = live::Rules { contract, routes: workers.routes(), invitation, tls, seal };
+        let room = Arc::new(Room::new(config.limits, idempotency.clone()));
+        let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
+            .context("the threads cannot be started")?;
+        let routes = workers.routes();
+        let rules = live::Rules { contract, routes, invitation, tls, seal, room: room.clone() };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -94,6 +98,7 @@ impl Gateway {
             admin,
             checkpoints,
             workers,
+            room,
             store,
             idempotency,
             stop,
@@ -126,7 +131,7 @@ impl Gateway {
         let (stop, live) = (self.stop.clone(), self.live);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
-            server::accept(self.listener, &self.workers, &self.stop).await;
+            server::accept(self.listener, &self.workers, &self.room, &self.stop).await;
             self.workers.served().await;
             self.idempotency.drained().await;
         };

@@ -13,6 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
+use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
 use crate::tls::Tls;
@@ -33,6 +34,7 @@ pub(crate) struct Live {
     invitation: Option<Invitation>,
     tls: Option<Arc<Tls>>,
     seal: Seal,
+    room: Arc<Room>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -44,6 +46,7 @@ pub(crate) struct Rules {
     pub(crate) invitation: Option<Invitation>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) seal: Seal,
+    pub(crate) room: Arc<Room>,
 }
 
 impl Live {
@@ -54,9 +57,9 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls, seal } = rules;
+        let Rules { contract, routes, invitation, tls, seal, room } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, tls, seal, served }
+        Self { origin, idempotency, contract, routes, invitation, tls, seal, room, served }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -109,6 +112,7 @@ impl Live {
                 Routes::new(&config, &protection, pages, Some(before))
             });
         }
+        self.room.change(config.limits);
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

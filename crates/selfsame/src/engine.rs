@@ -105,6 +105,16 @@ impl Idempotency {
         self.engine.landing.land_spooled().await;
     }
 
+    /// How many requests with keys are under way, whether or not their clients are still there.
+    pub fn running(&self) -> usize {
+        self.engine.work.len()
+    }
+
+    /// How many of them wait for the run of another.
+    pub fn waiting(&self) -> usize {
+        self.engine.waiters.in_all()
+    }
+
     /// Waits until no run is going on. New ones may still begin: stop those first.
     pub async fn drained(&self) {
         self.engine.work.close();

@@ -8,8 +8,9 @@ use super::encryption;
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::jwt;
+use super::limits;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
+use super::names::{ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
@@ -66,6 +67,7 @@ pub(super) fn check(
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
+    let limits = limits::read(root.child(&LIMITS), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
     let around = Around {
@@ -104,6 +106,7 @@ pub(super) fn check(
             admin,
             jwt,
             checkpoints,
+            limits,
             defaults,
             routes,
         }),

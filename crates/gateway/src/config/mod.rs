@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `tls`, `jwt`, `encryption`, `words`, `hosts`, `routes` | what a value may look like |
+//! | `values`, `network`, `tls`, `jwt`, `encryption`, `limits`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
@@ -16,6 +16,7 @@ mod file;
 mod hosts;
 mod identity;
 mod jwt;
+mod limits;
 mod mistakes;
 mod names;
 mod network;
@@ -38,6 +39,7 @@ use selfsame::seal::Keyring;
 
 pub use hosts::Host;
 pub use jwt::Jwt;
+pub use limits::Limits;
 pub use mistakes::Mistakes;
 pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
@@ -91,6 +93,8 @@ pub struct Config {
     pub jwt: Option<Jwt>,
     /// Where upstreams save how far they have come, if they may.
     pub checkpoints: Option<Checkpoints>,
+    /// How much clients may take, and how long for it.
+    pub limits: Limits,
     /// How requests are treated that no route takes.
     pub defaults: RouteSettings,
     /// How requests of certain paths are treated. No two routes take the same requests.
@@ -176,6 +180,7 @@ impl Config {
             public_url: _,
             contract_page: _,
             jwt: _,
+            limits: _,
             status: _,
             defaults: _,
             routes: _,

@@ -79,7 +79,9 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         }
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
-        Problem::UpstreamUnreachable | Problem::UpstreamFailed { held: true } => true,
+        Problem::Overloaded
+        | Problem::UpstreamUnreachable
+        | Problem::UpstreamFailed { held: true } => true,
         Problem::UpstreamFailed { held: false } => {
             keyed && (settings.recover != Recover::Hold || settings.probe.is_some())
         }
@@ -163,6 +165,10 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
         ),
         Problem::StoreUnavailable => (
             "Keys cannot be looked up at the moment.",
+            "Wait for as long as `Retry-After` says, then send the same request with the same key.",
+        ),
+        Problem::Overloaded => (
+            "This one was not looked at, and its key is as it was.",
             "Wait for as long as `Retry-After` says, then send the same request with the same key.",
         ),
         Problem::RecordDamaged => (
