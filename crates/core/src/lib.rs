@@ -19,6 +19,7 @@ mod fingerprint;
 pub mod headers;
 mod journal;
 mod json_pointer;
+mod keepsake;
 mod key;
 mod key_rules;
 mod lease;
@@ -43,6 +44,7 @@ pub use fingerprint::{
 };
 pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};
+pub use keepsake::Keepsake;
 pub use key::{InvalidKey, Key};
 pub use key_rules::{KeyFormat, KeyRules};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};

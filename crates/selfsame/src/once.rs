@@ -158,6 +158,7 @@ impl Once {
                 key,
                 route: function.into(),
             },
+            keepsake: None,
         };
         let home = engine.clone();
         let work = Box::pin(async move {

@@ -98,6 +98,7 @@ pub(crate) fn ask(identity: Identity, fingerprint: Fingerprint, policy: &Policy)
         remember: policy.remember,
         recover: policy.recover,
         label: identity.label,
+        keepsake: None,
     }
 }
 

@@ -108,6 +108,22 @@ impl MemoryStore {
         }
     }
 
+    /// The first of the abandoned records behind `after`. No shard has ids that follow each other, so
+    /// all are looked at.
+    fn abandoned(&self, after: Option<RecordId>, most: usize) -> Vec<Record> {
+        let mut found = BTreeMap::new();
+        self.look(|record, now| {
+            if record.is_abandoned(now) && after.is_none_or(|after| record.id > after) {
+                found.insert(record.id, record.restored().without_request());
+                if found.len() > most {
+                    found.pop_last();
+                }
+            }
+            true
+        });
+        found.into_values().collect()
+    }
+
     /// Sweeps one shard from where the cursor stands, looking at no more than `most` records, and
     /// returns at how many it looked.
     fn sweep_shard(&self, cursor: &mut Cursor, most: usize, swept: &mut Swept) -> usize {
@@ -230,15 +246,19 @@ impl Sweep for MemoryStore {
 #[async_trait]
 impl Inspect for MemoryStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        if let Find::Abandoned { after } = find {
+            return Ok(self.abandoned(*after, most));
+        }
         let mut found = Vec::new();
         self.look(|record, now| {
             let is_match = match find {
                 Find::Key(key) => record.label.key.as_str() == key,
                 Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
                 Find::Held => record.is_held(now),
+                Find::Abandoned { .. } => false,
             };
             if is_match && found.len() < most {
-                found.extend(record.restored().seen_at(now));
+                found.extend(record.restored().without_request().seen_at(now));
             }
             found.len() < most
         });
