@@ -40,7 +40,8 @@ pub use decide::{Decision, Start, answered, claim, decide};
 pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{
-    CountedHeader, Fingerprint, FingerprintForm, FingerprintRules, RequestFacts,
+    CountedHeader, Difference, Fingerprint, FingerprintForm, FingerprintRules, Outline,
+    RequestFacts,
 };
 pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};

@@ -55,6 +55,7 @@ const PER_ROUTE: &[&str] = &[
     "fingerprint",
     "ignore",
     "headers",
+    "mismatch_hint",
     "recover",
     "probe",
     "upstream_idempotent",

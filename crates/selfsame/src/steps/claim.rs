@@ -63,7 +63,7 @@ async fn claim_in(
         }
         Ok(Claimed::Replay(replay)) => Settled::Replay(replay),
         Ok(Claimed::Busy { lease_left }) => Settled::Busy { lease_left },
-        Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused),
+        Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused(None)),
         Ok(Claimed::Held { newly }) => {
             if newly {
                 telemetry::lease_expired();
