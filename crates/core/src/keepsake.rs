@@ -21,8 +21,8 @@ impl Keepsake {
 
     /// What stays of it when the work is done.
     #[must_use]
-    pub fn without_request(self: Box<Self>) -> Option<Box<Self>> {
-        let Self { outline, .. } = *self;
-        outline.map(|outline| Box::new(Self { outline: Some(outline), request: None }))
+    pub fn without_request(mut self: Box<Self>) -> Option<Box<Self>> {
+        self.request = None;
+        Some(self).filter(|kept| kept.outline.is_some())
     }
 }

@@ -103,7 +103,7 @@ pub async fn finding_shows_no_kept_requests(trial: Trial) {
     for find in [Find::Held, Find::Key("k".into()), Find::IdPrefix(first.id.short()), abandoned] {
         let found = trial.find(&find, 10).await;
         let keepsakes: Vec<_> = found.into_iter().map(|record| record.keepsake).collect();
-        assert_eq!(keepsakes, [outline.clone()], "{find:?}");
+        assert_eq!(keepsakes, std::slice::from_ref(&outline), "{find:?}");
     }
     expect_kept(&trial, &first, "looked at").await;
 }

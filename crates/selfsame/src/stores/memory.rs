@@ -3,7 +3,7 @@
 //!
 //! It is a store and not a cache: nothing unexpired is ever dropped to make room.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::collections::hash_map::Entry;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
