@@ -15,6 +15,7 @@ mod damage;
 mod database_away;
 mod demo;
 mod durability;
+mod encryption;
 mod forwarding;
 mod framing;
 mod full_disk;

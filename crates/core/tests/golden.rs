@@ -78,6 +78,7 @@ fn all() -> Vec<Golden> {
         golden_record("record-tombstone", bare(record(State::Tombstone))),
         golden_answer("answer", answer()),
         golden_answer("answer-not-kept", not_kept),
+        golden_answer("answer-sealed", sealed_answer()),
         Golden::new("bare-answer", answer(), wire::encode_bare_answer, wire::decode_bare_answer),
         Golden::new(
             "checkpoint",
@@ -91,7 +92,19 @@ fn all() -> Vec<Golden> {
             move |value| wire::encode_keepsake(&id, value),
             move |bytes| wire::decode_keepsake(&id, bytes),
         ),
+        Golden::new(
+            "checkpoint-sealed",
+            sealed_checkpoint(),
+            move |value| wire::encode_checkpoint(&id, value),
+            move |bytes| wire::decode_checkpoint(&id, bytes),
+        ),
         Golden::new("landing", (lease(), answer()), encode_landing, wire::decode_landing),
+        Golden::new(
+            "landing-sealed",
+            (lease(), sealed_answer()),
+            encode_landing,
+            wire::decode_landing,
+        ),
         Golden::new("phase", phase(), wire::encode_phase, wire::decode_phase),
     ]
 }
@@ -174,6 +187,17 @@ fn answer() -> Answer {
     }
 }
 
+/// As an answer is kept for whoever has the key.
+fn sealed_answer() -> Answer {
+    let (headers, trailers) = (HeaderMap::new(), HeaderMap::new());
+    let body = AnswerBody::Sealed(Bytes::from_static(b"\x01\x03key\x00sealed"));
+    Answer { headers, body, trailers, ..answer() }
+}
+
+fn sealed_checkpoint() -> Checkpoint {
+    Checkpoint { is_sealed: true, ..checkpoint() }
+}
+
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for &(name, value) in pairs {
@@ -183,10 +207,7 @@ fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 fn checkpoint() -> Checkpoint {
-    Checkpoint {
-        recovery_point: "charge_created".to_owned(),
-        data: Bytes::from_static(br#"{"charge":"ch_1"}"#),
-    }
+    Checkpoint::new("charge_created", &br#"{"charge":"ch_1"}"#[..])
 }
 
 fn lease() -> Lease {

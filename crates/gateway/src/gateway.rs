@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use selfsame::Idempotency;
+use selfsame::seal::Seal;
 use selfsame_core::FullStore;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
@@ -54,7 +55,9 @@ impl Gateway {
             None => None,
         };
         let metrics = telemetry::metrics()?;
-        let store = installation::open_store(&config).await?;
+        let seal = Seal::none();
+        seal.replace(config.encryption.clone());
+        let store = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
@@ -74,7 +77,7 @@ impl Gateway {
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
         let workers =
             Workers::start(routes, tls.as_ref(), &stop).context("the threads cannot be started")?;
-        let rules = live::Rules { contract, routes: workers.routes(), invitation, tls };
+        let rules = live::Rules { contract, routes: workers.routes(), invitation, tls, seal };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),

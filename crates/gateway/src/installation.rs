@@ -4,8 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use selfsame::seal::Seal;
 use selfsame::stores::{
-    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions, PostgresStore,
+    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions,
+    PostgresStore, SealedStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
@@ -24,9 +26,9 @@ pub(crate) enum NewIdentity {
     Refuse,
 }
 
-/// Opens the configured store.
-pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
-    Ok(match &config.store {
+/// Opens the configured store, whose records are sealed by `seal`.
+pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Arc<dyn FullStore>> {
+    let store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
             let folder = folder.clone();
@@ -38,7 +40,8 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
         StoreUrl::Postgres(url) => {
             Arc::new(PostgresStore::open(url.as_str(), postgres_options(&config.database)).await?)
         }
-    })
+    };
+    Ok(Arc::new(SealedStore::new(store, seal.clone())))
 }
 
 /// How the configured database is opened.

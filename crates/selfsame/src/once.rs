@@ -252,7 +252,7 @@ fn kept(value: &impl Serialize, bytes_max: usize) -> Answer {
 fn read<T: DeserializeOwned, E>(answer: Answer) -> Result<T, OnceError<E>> {
     match answer.body {
         AnswerBody::Kept(json) => serde_json::from_slice(&json).map_err(OnceError::Unreadable),
-        AnswerBody::NotKept => Err(OnceError::NotKept),
+        AnswerBody::NotKept | AnswerBody::Sealed(_) => Err(OnceError::NotKept),
     }
 }
 

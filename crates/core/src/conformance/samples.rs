@@ -100,8 +100,5 @@ pub fn answer(body: impl Into<Bytes>) -> Answer {
 
 /// The recovery point of this name.
 pub fn checkpoint(recovery_point: &str) -> Checkpoint {
-    Checkpoint {
-        recovery_point: recovery_point.to_owned(),
-        data: Bytes::from(format!("{recovery_point}\0\u{ff}")),
-    }
+    Checkpoint::new(recovery_point, format!("{recovery_point}\0\u{ff}"))
 }

@@ -207,7 +207,8 @@ pub fn encode_checkpoint(id: &RecordId, checkpoint: &Checkpoint) -> Vec<u8> {
     let mut writer = Writer::new(Kind::Checkpoint);
     writer.field(tag::ID, id.as_bytes());
     writer.field(tag::RECOVERY_POINT, checkpoint.recovery_point.as_bytes());
-    writer.field(tag::DATA, &checkpoint.data);
+    let tag = if checkpoint.is_sealed { tag::SEALED } else { tag::DATA };
+    writer.field(tag, &checkpoint.data);
     writer.finish()
 }
 
@@ -216,9 +217,13 @@ pub fn decode_checkpoint(id: &RecordId, bytes: &[u8]) -> Result<Checkpoint, Wire
     let mut fields = Fields::open(bytes, Kind::Checkpoint)?;
     fields.about(id)?;
     let recovery_point = fields.text(tag::RECOVERY_POINT)?.to_owned();
-    let data = Bytes::copy_from_slice(fields.take(tag::DATA)?);
+    let sealed = fields.optional(tag::SEALED);
+    let data = match sealed {
+        Some(sealed) => Bytes::copy_from_slice(sealed),
+        None => Bytes::copy_from_slice(fields.take(tag::DATA)?),
+    };
     fields.end()?;
-    Ok(Checkpoint { recovery_point, data })
+    Ok(Checkpoint { recovery_point, data, is_sealed: sealed.is_some() })
 }
 
 /// What is kept of a request, bound to its record.

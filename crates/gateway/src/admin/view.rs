@@ -69,7 +69,7 @@ impl RecordView {
             answer_status: answer.map(|answer| answer.status.as_u16()),
             answer_bytes: answer.and_then(|answer| match &answer.body {
                 AnswerBody::Kept(body) => Some(body.len()),
-                AnswerBody::NotKept => None,
+                AnswerBody::NotKept | AnswerBody::Sealed(_) => None,
             }),
             advice: advice(record, now).to_owned(),
         }

@@ -4,11 +4,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::encryption;
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::jwt;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
+use super::names::{ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
@@ -63,6 +64,7 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &mut mistakes);
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
+    let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
@@ -98,6 +100,7 @@ pub(super) fn check(
             store,
             spool,
             database,
+            encryption,
             admin,
             jwt,
             checkpoints,

@@ -4,13 +4,14 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `tls`, `jwt`, `words`, `hosts`, `routes` | what a value may look like |
+//! | `values`, `network`, `tls`, `jwt`, `encryption`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
 //! | `mistakes` | what is said about everything else |
 
 mod checked;
+mod encryption;
 mod file;
 mod hosts;
 mod identity;
@@ -33,6 +34,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use selfsame::Problem;
+use selfsame::seal::Keyring;
 
 pub use hosts::Host;
 pub use jwt::Jwt;
@@ -81,6 +83,8 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// The keys that records are sealed with, if they are.
+    pub encryption: Option<Keyring>,
     /// Where operators connect.
     pub admin: Admin,
     /// Whose tokens are believed, if routes tell their tenants by them.
@@ -164,6 +168,7 @@ impl Config {
             secret_file,
             upstream: _,
             upstream_tls: _,
+            encryption: _,
             connect_timeout: _,
             drain_timeout: _,
             trusted_proxies: _,

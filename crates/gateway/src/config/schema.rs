@@ -87,7 +87,7 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::super::names::{
-        ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, STORE, TLS, TOP, UPSTREAM_TLS,
+        ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, STORE, TLS, TOP, UPSTREAM_TLS,
     };
     use super::*;
 
@@ -102,6 +102,7 @@ mod tests {
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&JWT, "/properties/jwt/properties"),
+            (&ENCRYPTION, "/properties/encryption/properties"),
             (&CHECKPOINTS, "/properties/checkpoints/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),
             (&ROUTE, "/properties/route/items/properties"),

@@ -3,8 +3,8 @@
 //!
 //! It is a store and not a cache: nothing unexpired is ever dropped to make room.
 
-use std::collections::{BTreeMap, HashMap};
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;

@@ -10,9 +10,10 @@ mod metered;
 mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod sealed;
 
-#[cfg(feature = "postgres")]
 use std::any::Any;
+use std::sync::Arc;
 
 use selfsame_core::FullStore;
 
@@ -25,6 +26,18 @@ pub(crate) use metered::Metered;
 pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "postgres")]
 pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
+pub use sealed::SealedStore;
+
+use crate::seal::Seal;
+
+/// The store with what seals its records: what was sealed by others is never taken for plain.
+pub(crate) fn sealed(store: Arc<dyn FullStore>) -> (Arc<dyn FullStore>, Seal) {
+    let seal = (&*store as &dyn Any).downcast_ref().map(SealedStore::seal).cloned();
+    match seal {
+        Some(seal) => (store, seal),
+        None => (Arc::new(SealedStore::new(store, Seal::none())), Seal::none()),
+    }
+}
 
 /// Only PostgreSQL has one.
 #[cfg(not(feature = "postgres"))]
@@ -34,7 +47,11 @@ pub(crate) enum Journal {}
 /// The journal of this store, if it has one.
 #[cfg(feature = "postgres")]
 pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
-    (store as &dyn Any).downcast_ref().map(PostgresStore::journal)
+    let store = store as &dyn Any;
+    match store.downcast_ref::<SealedStore>() {
+        Some(sealed) => Some(journal_of(sealed.inner())?.sealed_by(sealed.seal())),
+        None => store.downcast_ref().map(PostgresStore::journal),
+    }
 }
 
 #[cfg(not(feature = "postgres"))]

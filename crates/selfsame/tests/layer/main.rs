@@ -13,6 +13,7 @@ mod payments;
 mod quotas;
 mod replays;
 mod runs;
+mod sealed;
 mod store_faults;
 mod support;
 mod waiting;

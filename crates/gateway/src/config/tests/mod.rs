@@ -1,6 +1,7 @@
 //! Whole files: what loads, and as what.
 
 mod complaints;
+mod encryption;
 mod tls;
 
 use std::path::Path;
@@ -11,7 +12,9 @@ use selfsame::{
 };
 use selfsame_core::{FingerprintForm, Recover};
 
-use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TLS, TOP, UPSTREAM_TLS};
+use super::names::{
+    ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, ROUTE, STORE, TLS, TOP, UPSTREAM_TLS,
+};
 use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
@@ -347,7 +350,8 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    let tables = [TLS, UPSTREAM_TLS, STORE, ADMIN, CHECKPOINTS, JWT, IDEMPOTENCY, ROUTE];
+    let tables =
+        [TLS, UPSTREAM_TLS, STORE, ENCRYPTION, ADMIN, CHECKPOINTS, JWT, IDEMPOTENCY, ROUTE];
     let names = tables.each_ref().map(|vocabulary| vocabulary.table);
     for vocabulary in tables.iter().chain([&TOP]) {
         for name in vocabulary.iter().filter(|name| !names.contains(name)) {

@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selfsame_core::{AnswerBody, Ask, Claimed, Record, RecordId, Replay, State, Timestamp};
+use selfsame_core::{Ask, Claimed, Record, RecordId, Replay, State, Timestamp};
 
 /// How much memory the records may take, in all.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -90,12 +90,9 @@ impl Shard {
 /// How much memory `record` takes, more or less.
 fn bytes(record: &Record) -> usize {
     let State::Completed { answer, .. } = &record.state else { return HEAD_BYTES };
-    let body = match &answer.body {
-        AnswerBody::Kept(body) => body.len(),
-        AnswerBody::NotKept => 0,
-    };
     let lines = answer.headers.iter().chain(&answer.trailers);
-    HEAD_BYTES + body + lines.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
+    let lines = lines.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+    HEAD_BYTES + answer.body.kept_bytes() + lines
 }
 
 #[cfg(test)]
@@ -103,6 +100,7 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
+    use selfsame_core::AnswerBody;
     use selfsame_core::conformance::samples;
 
     use super::*;

@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use bytes::Bytes;
 use selfsame_core::{
     Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Key, Label, Record, RecordId,
     State, StoreError, TenantTag, Timestamp, wire,
@@ -126,8 +125,7 @@ pub(super) fn still(record: &Record) -> u64 {
 /// point.
 pub(super) fn first_point(record: &Record) -> i64 {
     let without = Record { checkpoint: None, ..record.clone() };
-    let point = Checkpoint { recovery_point: String::new(), data: Bytes::new() };
-    let with = Record { checkpoint: Some(point), ..without.clone() };
+    let with = Record { checkpoint: Some(Checkpoint::new("", "")), ..without.clone() };
     (still(&without) ^ still(&with)).cast_signed()
 }
 
