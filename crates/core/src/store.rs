@@ -12,8 +12,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Answer, AttemptId, Bell, Birth, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record,
-    RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
+    Answer, AttemptId, Bell, Birth, Checkpoint, Fence, Fenced, Fingerprint, Keepsake, Label, Lease,
+    Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
 };
 
 /// A wish to run.
@@ -35,6 +35,8 @@ pub struct Ask {
     pub recover: Recover,
     /// What people see.
     pub label: Label,
+    /// What is kept of the request if this is the key's first claim.
+    pub keepsake: Option<Box<Keepsake>>,
 }
 
 /// What a claim came to.
@@ -155,7 +157,8 @@ pub struct Swept {
 /// Looking and resolving, for people.
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
-    /// Unexpired records that match, as [`Record::seen_at`] shows them, no more than `most`.
+    /// Unexpired records that match, as [`Record::seen_at`] shows them, no more than `most`; without
+    /// the requests they keep, which [`Store::get`] shows.
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError>;
 
     /// Decides about a held record as it was seen at `fence`.
@@ -182,6 +185,11 @@ pub enum Find {
     IdPrefix(String),
     /// Records that wait for a person.
     Held,
+    /// Records with [`Record::is_abandoned`], in the order of their ids.
+    Abandoned {
+        /// The id behind which they are looked for.
+        after: Option<RecordId>,
+    },
 }
 
 /// How many records there are in each state.

@@ -262,6 +262,7 @@ fn policy(
         .fingerprint(settings.fingerprint)
         .ignore(settings.ignore.clone())
         .fingerprint_headers(settings.fingerprint_headers.clone())
+        .mismatch_hint(settings.mismatch_hint)
         .recover(settings.recover)
         .probe(settings.probe.clone())
         .server_errors(settings.server_errors)

@@ -158,6 +158,7 @@ impl Once {
                 key,
                 route: function.into(),
             },
+            keepsake: None,
         };
         let home = engine.clone();
         let work = Box::pin(async move {
@@ -277,7 +278,7 @@ fn served(turn: &Turn) -> Served {
 fn refused<E>(refusal: &Refusal) -> OnceError<E> {
     match refusal {
         Refusal::Busy => OnceError::InProgress,
-        Refusal::Reused => OnceError::KeyReused,
+        Refusal::Reused(_) => OnceError::KeyReused,
         Refusal::Expired => OnceError::Expired,
         Refusal::NotKept { .. } => OnceError::NotKept,
         Refusal::StoreDown => OnceError::StoreUnavailable,

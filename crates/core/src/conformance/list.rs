@@ -85,6 +85,16 @@ macro_rules! each_law {
                 a_key_keeps_its_birth_through_all_its_claims
                 a_key_that_is_new_again_has_another_birth
             }
+            keepsake {
+                a_keepsake_is_kept_as_it_was_asked
+                a_keepsake_is_that_of_the_first_claim
+                a_kept_request_goes_with_the_outcome
+                a_tombstone_keeps_nothing_of_its_request
+                a_key_that_is_new_again_keeps_its_new_request
+                finding_shows_no_kept_requests
+                whatever_was_abandoned_is_found
+                abandoned_records_are_found_a_few_at_a_time
+            }
             mismatch {
                 a_mismatch_changes_nothing_of_a_running_key
                 a_mismatch_never_takes_over_a_dead_claim
@@ -236,6 +246,7 @@ macro_rules! each_restart_law {
                 a_failed_key_outlives_a_restart
                 a_birth_outlives_a_restart
                 a_hold_outlives_a_restart
+                a_keepsake_outlives_a_restart
                 what_is_gone_stays_gone_over_a_restart
                 keys_expire_over_a_restart
                 a_tombstone_outlives_a_restart

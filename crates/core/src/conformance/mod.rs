@@ -38,6 +38,7 @@ pub mod expiry;
 pub mod facts;
 pub mod fence;
 pub mod inspect;
+pub mod keepsake;
 pub mod mismatch;
 pub mod recover;
 pub mod release;

@@ -2,10 +2,10 @@
 
 use super::Trial;
 use super::samples::{
-    LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, remembered, retry,
+    LEASE, MARGIN, RETENTION, answer, ask, checkpoint, kept, mismatch, remembered, retry,
 };
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, Claimed, Fence, Recover, Release, Resolution, Resolved};
+use crate::{Ask, Claimed, Fence, Keepsake, Recover, Release, Resolution, Resolved};
 
 /// An answer that was acknowledged is there.
 pub async fn an_answer_outlives_a_restart(trial: Trial) {
@@ -100,6 +100,19 @@ pub async fn a_hold_outlives_a_restart(trial: Trial) {
     assert_eq!(trial.resolve(&first.id, seen, &by_hand).await, Resolved::Done);
     let trial = trial.restart().await;
     assert_eq!(trial.replay(&retry(&first)).await.answer, answer("by hand"));
+}
+
+/// What was kept of a request is there, whole while the work may have to be done, and no more than
+/// its outline afterwards.
+pub async fn a_keepsake_outlives_a_restart(trial: Trial) {
+    let first = kept("k");
+    let lease = trial.run(&first).await.lease;
+    let trial = trial.restart().await;
+    assert_eq!(trial.record(&first.id).await.keepsake, first.keepsake);
+    assert_eq!(trial.complete(&lease, &answer("done")).await, Applied);
+    let trial = trial.restart().await;
+    let outline = first.keepsake.and_then(Keepsake::without_request);
+    assert_eq!(trial.record(&first.id).await.keepsake, outline);
 }
 
 /// What was taken away stays away.

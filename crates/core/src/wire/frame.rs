@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Landing = 4,
     Phase = 5,
     BareAnswer = 6,
+    Keepsake = 7,
 }
 
 pub(super) mod tag {
@@ -50,6 +51,9 @@ pub(super) mod tag {
     pub const REMEMBER: u8 = 26;
     pub const ORDINAL: u8 = 27;
     pub const NAME: u8 = 28;
+    pub const KEEPSAKE: u8 = 29;
+    pub const OUTLINE: u8 = 30;
+    pub const REQUEST: u8 = 31;
     pub const SEALED: u8 = 40;
 }
 

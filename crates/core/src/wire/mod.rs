@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
-    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Label, Lease, Phase, Record,
-    RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Label, Lease, Phase,
+    Record, RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
 };
 
 /// The version this build writes.
@@ -62,11 +62,14 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
     if let Some(checkpoint) = &record.checkpoint {
         writer.field(tag::CHECKPOINT, &encode_checkpoint(&record.id, checkpoint));
     }
+    if let Some(keepsake) = &record.keepsake {
+        writer.field(tag::KEEPSAKE, &encode_keepsake(&record.id, keepsake));
+    }
     writer.finish()
 }
 
-/// The checksum of a record without its answer and its checkpoint, for stores that keep it in
-/// columns and those apart.
+/// The checksum of a record without its answer, its checkpoint and its keepsake, for stores that keep
+/// it in columns and those apart.
 pub fn head_checksum(record: &Record) -> u32 {
     crc32fast::hash(&head(record).bytes)
 }
@@ -102,6 +105,10 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
         Some(frame) => Some(decode_checkpoint(&id, frame)?),
         None => None,
     };
+    let keepsake = match fields.optional(tag::KEEPSAKE) {
+        Some(frame) => Some(Box::new(decode_keepsake(&id, frame)?)),
+        None => None,
+    };
     fields.end()?;
     let state =
         state_from_code(state_code, at, answer).ok_or(WireError::Field { tag: tag::STATE })?;
@@ -120,6 +127,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
         retention,
         remember,
         label,
+        keepsake,
     })
 }
 
@@ -216,6 +224,29 @@ pub fn decode_checkpoint(id: &RecordId, bytes: &[u8]) -> Result<Checkpoint, Wire
     };
     fields.end()?;
     Ok(Checkpoint { recovery_point, data, is_sealed: sealed.is_some() })
+}
+
+/// What is kept of a request, bound to its record.
+pub fn encode_keepsake(id: &RecordId, keepsake: &Keepsake) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Keepsake);
+    writer.field(tag::ID, id.as_bytes());
+    if let Some(outline) = &keepsake.outline {
+        writer.field(tag::OUTLINE, outline);
+    }
+    if let Some(request) = &keepsake.request {
+        writer.field(tag::REQUEST, request);
+    }
+    writer.finish()
+}
+
+/// Reads what [`encode_keepsake`] wrote for this record.
+pub fn decode_keepsake(id: &RecordId, bytes: &[u8]) -> Result<Keepsake, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Keepsake)?;
+    fields.about(id)?;
+    let outline = fields.optional(tag::OUTLINE).map(Bytes::copy_from_slice);
+    let request = fields.optional(tag::REQUEST).map(Bytes::copy_from_slice);
+    fields.end()?;
+    Ok(Keepsake { outline, request })
 }
 
 /// A finished phase.

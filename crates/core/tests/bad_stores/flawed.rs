@@ -36,6 +36,8 @@ pub(crate) enum Flaw {
     ShowsTheAnswersOfTombstones,
     BuriesForEver,
     RemembersWhatWasNotDone,
+    KeepsTheLastRequest,
+    KeepsTheRequestForGood,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -105,6 +107,9 @@ impl Flawed {
             }
             (Some(found), Some(Flaw::ExpiresOnlyBySweeping)) => {
                 found.expires_at = found.expires_at.max(now + Duration::from_secs(1));
+            }
+            (Some(found), Some(Flaw::KeepsTheLastRequest)) => {
+                found.keepsake = ask.keepsake.clone();
             }
             (Some(found), Some(Flaw::TakesEveryoneForARival)) => {
                 found.attempt_id = AttemptId::random();
@@ -228,7 +233,12 @@ impl Store for Flawed {
         if self.has(Flaw::KeepsTheLastAnswer) && record.is_claimed_by(&lease) {
             record.state = State::Claimed { lease_until: now };
         }
-        Ok(record.complete(&lease, answer.clone(), now))
+        let keepsake = record.keepsake.clone();
+        let recorded = record.complete(&lease, answer.clone(), now);
+        if self.has(Flaw::KeepsTheRequestForGood) {
+            record.keepsake = keepsake;
+        }
+        Ok(recorded)
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
@@ -291,10 +301,14 @@ impl Inspect for Flawed {
             Find::Key(key) => record.label.key.as_str() == key,
             Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
             Find::Held => record.is_held(now),
+            Find::Abandoned { after } => {
+                record.is_abandoned(now) && after.is_none_or(|after| record.id > after)
+            }
         };
         let data = self.lock();
         let seen = data.records.values().filter_map(|record| self.seen(record, now));
-        Ok(seen.filter(is_match).take(most).collect())
+        let found = seen.filter(is_match).take(most);
+        Ok(found.map(Record::without_request).collect())
     }
 
     async fn resolve(

@@ -185,3 +185,15 @@ async fn a_store_that_remembers_what_was_not_done_is_rejected() {
     let laws = ["only_a_completed_key_is_remembered"];
     expect_caught(Flaw::RemembersWhatWasNotDone, &laws).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_keeps_the_last_request_is_rejected() {
+    let laws = ["a_keepsake_is_that_of_the_first_claim"];
+    expect_caught(Flaw::KeepsTheLastRequest, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_keeps_requests_for_good_is_rejected() {
+    let laws = ["a_kept_request_goes_with_the_outcome", "a_keepsake_outlives_a_restart"];
+    expect_caught(Flaw::KeepsTheRequestForGood, &laws).await;
+}

@@ -67,6 +67,7 @@ const PER_ROUTE: &[&str] = &[
     "fingerprint",
     "ignore",
     "headers",
+    "mismatch_hint",
     "recover",
     "probe",
     "upstream_idempotent",

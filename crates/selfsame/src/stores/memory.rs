@@ -3,8 +3,8 @@
 //!
 //! It is a store and not a cache: nothing unexpired is ever dropped to make room.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -106,6 +106,22 @@ impl MemoryStore {
                 }
             }
         }
+    }
+
+    /// The first of the abandoned records behind `after`. No shard has ids that follow each other, so
+    /// all are looked at.
+    fn abandoned(&self, after: Option<RecordId>, most: usize) -> Vec<Record> {
+        let mut found = BTreeMap::new();
+        self.look(|record, now| {
+            if record.is_abandoned(now) && after.is_none_or(|after| record.id > after) {
+                found.insert(record.id, record.restored().without_request());
+                if found.len() > most {
+                    found.pop_last();
+                }
+            }
+            true
+        });
+        found.into_values().collect()
     }
 
     /// Sweeps one shard from where the cursor stands, looking at no more than `most` records, and
@@ -230,15 +246,19 @@ impl Sweep for MemoryStore {
 #[async_trait]
 impl Inspect for MemoryStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        if let Find::Abandoned { after } = find {
+            return Ok(self.abandoned(*after, most));
+        }
         let mut found = Vec::new();
         self.look(|record, now| {
             let is_match = match find {
                 Find::Key(key) => record.label.key.as_str() == key,
                 Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
                 Find::Held => record.is_held(now),
+                Find::Abandoned { .. } => false,
             };
             if is_match && found.len() < most {
-                found.extend(record.restored().seen_at(now));
+                found.extend(record.restored().without_request().seen_at(now));
             }
             found.len() < most
         });

@@ -1,6 +1,7 @@
 //! The tower layer, around services of its own kind: what it promises, and what it leaves alone.
 
 mod answers;
+mod differences;
 mod expires;
 mod faulty;
 mod frameworks;

@@ -98,6 +98,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.fingerprint, FingerprintForm::Canonical);
     assert!(settings.ignore.is_empty());
     assert!(settings.fingerprint_headers.is_empty());
+    assert!(!settings.mismatch_hint);
     assert_eq!(settings.recover, Recover::Auto);
     assert_eq!(settings.server_errors, ServerErrors::Retry);
     assert_eq!(settings.on_conflict, OnConflict::Reject);
@@ -166,6 +167,7 @@ fn every_setting_can_be_written() {
         fingerprint = "canonical"
         ignore = ["/sent_at"]
         headers = ["Stripe-Account"]
+        mismatch_hint = true
         recover = "resume"
         upstream_idempotent = true
         server_errors = "keep"
@@ -211,6 +213,7 @@ fn every_setting_can_be_written() {
         fingerprint: FingerprintForm::Canonical,
         ignore: vec![JsonPointer::parse("/sent_at").expect("a pointer")],
         fingerprint_headers: vec!["stripe-account".parse().expect("a name")],
+        mismatch_hint: true,
         recover: Recover::Resume,
         probe: None,
         server_errors: ServerErrors::Keep,

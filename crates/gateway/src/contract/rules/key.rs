@@ -187,12 +187,19 @@ pub(super) fn compared(settings: &RouteSettings) -> Line {
          body was compressed.",
         [what.clone()],
     );
-    match settings.fingerprint {
+    let compared = match settings.fingerprint {
         FingerprintForm::Raw => line("One request: {}, byte by byte.", [what]),
         FingerprintForm::Canonical if settings.ignore.is_empty() => by_meaning,
         FingerprintForm::Canonical => {
             line("{} In JSON, {} may differ.", [by_meaning, ignored(settings)])
         }
+    };
+    match settings.mismatch_hint {
+        true => line(
+            "{} A refusal names what differs: its member `mismatch` has the names, and no values.",
+            [compared],
+        ),
+        false => compared,
     }
 }
 

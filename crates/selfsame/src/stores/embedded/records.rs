@@ -82,20 +82,26 @@ impl Records {
                 Some(range) => range,
                 None => return Ok(Vec::new()),
             },
-            Find::Key(_) | Find::Held => ([0; RecordId::LEN], [u8::MAX; RecordId::LEN]),
+            Find::Key(_) | Find::Held | Find::Abandoned { .. } => {
+                ([0; RecordId::LEN], [u8::MAX; RecordId::LEN])
+            }
         };
         let may_be_meant = |entry: &Entry| match find {
             Find::Key(key) => entry.marks.key == frame::key_mark(key),
             Find::IdPrefix(_) => true,
-            Find::Held => matches!(entry.marks.state, CLAIMED | HELD),
+            Find::Held | Find::Abandoned { .. } => matches!(entry.marks.state, CLAIMED | HELD),
         };
         let is_meant = |record: &Record| match find {
             Find::Key(key) => record.label.key.as_str() == key,
             Find::IdPrefix(_) => true,
             Find::Held => record.is_held(now),
+            Find::Abandoned { .. } => record.is_abandoned(now),
         };
         let mut found = Vec::new();
-        let mut from = Bound::Included(RecordId::from_bytes(low));
+        let mut from = match find {
+            Find::Abandoned { after: Some(after) } => Bound::Excluded(*after),
+            _ => Bound::Included(RecordId::from_bytes(low)),
+        };
         while found.len() < most {
             let mut ids = Vec::new();
             let last = self.index.walk(from, most.max(SURVEY_FRAMES), |id, entry| {
@@ -104,8 +110,11 @@ impl Records {
                 }
             });
             for id in ids {
+                if found.len() == most {
+                    break;
+                }
                 match self.seen(&id) {
-                    Ok(Some(record)) if is_meant(&record) => found.push(record),
+                    Ok(Some(record)) if is_meant(&record) => found.push(record.without_request()),
                     // A damaged one has raised its alarm, and does not stop whoever looks at many.
                     Ok(_) | Err(Trouble::Damaged(_)) => {}
                     Err(trouble) => return Err(trouble),
@@ -116,7 +125,6 @@ impl Records {
                 None => break,
             }
         }
-        found.truncate(most);
         Ok(found)
     }
 
