@@ -51,7 +51,7 @@ fn charge(gateway: &Gateway, key: &str) -> Answer {
 }
 
 /// All that the files in `folder` hold.
-fn bytes_in(folder: &Path) -> Vec<u8> {
+pub(crate) fn bytes_in(folder: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     for entry in fs::read_dir(folder).expect("readable") {
         let path = entry.expect("readable").path();
@@ -63,7 +63,7 @@ fn bytes_in(folder: &Path) -> Vec<u8> {
     bytes
 }
 
-fn holds(bytes: &[u8], text: &str) -> bool {
+pub(crate) fn holds(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 

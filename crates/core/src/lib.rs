@@ -50,8 +50,8 @@ pub use key::{InvalidKey, Key};
 pub use key_rules::{KeyFormat, KeyRules};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
-pub use record::{Due, Label, Record, Recover, Release, Resolution, Resolved, State};
+pub use record::{Due, Erased, Label, Record, Recover, Release, Resolution, Resolved, State};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};
 pub use store::{
-    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept,
+    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept, Whose,
 };

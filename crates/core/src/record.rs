@@ -5,12 +5,14 @@
 //! of its own says the same in that language, and the conformance suite compares.
 
 mod ageing;
+mod erasing;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
 pub use ageing::Due;
+pub use erasing::Erased;
 
 use crate::{
     Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Keepsake, Kept, Key,

@@ -12,8 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Answer, AttemptId, Bell, Birth, Checkpoint, Fence, Fenced, Fingerprint, Keepsake, Label, Lease,
-    Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
+    Answer, AttemptId, Bell, Birth, Checkpoint, Erased, Fence, Fenced, Fingerprint, Keepsake,
+    Label, Lease, Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError,
+    TenantTag, Timestamp,
 };
 
 /// A wish to run.
@@ -169,6 +170,10 @@ pub trait Inspect: Send + Sync + 'static {
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError>;
 
+    /// Takes away what these records keep, see [`Record::erase`], and tells what came of each, in their
+    /// order. When this returns nothing of it is left in this store, nor where it is kept near.
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError>;
+
     /// How many records there are in each state.
     async fn count(&self) -> Result<Count, StoreError>;
 
@@ -190,6 +195,32 @@ pub enum Find {
         /// The id behind which they are looked for.
         after: Option<RecordId>,
     },
+    /// Records of one tenant, in the order of their ids.
+    Tenant {
+        /// Whose.
+        whose: Whose,
+        /// Those with greater ids than this one's, to go on behind it.
+        after: Option<RecordId>,
+    },
+}
+
+/// Which tenant is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// The one with this tag.
+    Tag(TenantTag),
+    /// Those that people know by this name.
+    Name(String),
+}
+
+impl Whose {
+    /// Whether a record with this label is theirs.
+    pub fn is_of(&self, label: &Label) -> bool {
+        match self {
+            Self::Tag(tag) => label.tenant == *tag,
+            Self::Name(name) => label.tenant_name.as_deref() == Some(name),
+        }
+    }
 }
 
 /// How many records there are in each state.

@@ -7,7 +7,7 @@ use super::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, kept, mismatch, retry,
 };
 use crate::Fenced::Applied;
-use crate::{Ask, Find, Keepsake, RecordId, Recover, Release, Resolution, Resolved};
+use crate::{Ask, Find, Keepsake, RecordId, Recover, Release, Resolution, Resolved, Whose};
 
 /// Byte for byte, and nothing where nothing was to be kept.
 pub async fn a_keepsake_is_kept_as_it_was_asked(trial: Trial) {
@@ -100,7 +100,10 @@ pub async fn finding_shows_no_kept_requests(trial: Trial) {
     trial.pass(LEASE + MARGIN).await;
     let outline = first.keepsake.clone().and_then(Keepsake::without_request);
     let abandoned = Find::Abandoned { after: None };
-    for find in [Find::Held, Find::Key("k".into()), Find::IdPrefix(first.id.short()), abandoned] {
+    let of_tenant = Find::Tenant { whose: Whose::Tag(first.label.tenant), after: None };
+    for find in
+        [Find::Held, Find::Key("k".into()), Find::IdPrefix(first.id.short()), abandoned, of_tenant]
+    {
         let found = trial.find(&find, 10).await;
         let keepsakes: Vec<_> = found.into_iter().map(|record| record.keepsake).collect();
         assert_eq!(keepsakes, std::slice::from_ref(&outline), "{find:?}");

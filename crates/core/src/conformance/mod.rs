@@ -34,6 +34,7 @@ mod trial;
 
 pub mod birth;
 pub mod claim;
+pub mod erase;
 pub mod expiry;
 pub mod facts;
 pub mod fence;

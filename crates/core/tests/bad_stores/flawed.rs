@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use selfsame_core::conformance::{Bench, SettableClock};
 use selfsame_core::{
-    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced,
-    Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution,
-    Resolved, State, Store, StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Due, Erased, Facts, Fence,
+    Fenced, Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay,
+    Resolution, Resolved, State, Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 /// What is wrong with a store.
@@ -38,6 +38,9 @@ pub(crate) enum Flaw {
     RemembersWhatWasNotDone,
     KeepsTheLastRequest,
     KeepsTheRequestForGood,
+    ForgetsWhatIsErased,
+    ErasesWhatRuns,
+    ErasesAnswersAlone,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -304,6 +307,9 @@ impl Inspect for Flawed {
             Find::Abandoned { after } => {
                 record.is_abandoned(now) && after.is_none_or(|after| record.id > after)
             }
+            Find::Tenant { whose, after } => {
+                whose.is_of(&record.label) && after.is_none_or(|after| record.id > after)
+            }
         };
         let data = self.lock();
         let seen = data.records.values().filter_map(|record| self.seen(record, now));
@@ -323,6 +329,28 @@ impl Inspect for Flawed {
             Some(record) => Ok(record.resolve(fence, resolution.clone(), now)),
             None => Ok(Resolved::Missing),
         }
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        let erased = ids.iter().map(|id| {
+            let found = data.records.get_mut(id).filter(|record| !record.is_expired(now));
+            let Some(record) = found else { return Erased::Missing };
+            let before = record.clone();
+            if self.has(Flaw::ErasesWhatRuns) && record.is_leased(now) {
+                record.state = State::Failed;
+            }
+            let erased = record.erase(now);
+            if self.has(Flaw::ErasesAnswersAlone) {
+                record.checkpoint = before.checkpoint;
+            }
+            if self.has(Flaw::ForgetsWhatIsErased) && erased == Erased::Done {
+                data.records.remove(id);
+            }
+            erased
+        });
+        Ok(erased.collect())
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

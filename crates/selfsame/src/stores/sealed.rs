@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Grant,
-    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
-    StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, FullStore,
+    Grant, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved,
+    Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 use crate::seal::Seal;
@@ -134,6 +134,10 @@ impl Inspect for SealedStore {
             Resolution::Free => Resolution::Free,
         };
         self.inner.resolve(id, fence, &closed).await
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        self.inner.erase(ids).await
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use selfsame_core::{
-    Ask, Checkpoint, Claimed, Due, Fence, Fenced, Lease, Record, RecordId, Recorded, Release,
-    Resolution, Resolved, State, Swept, Timestamp, wire,
+    Ask, Checkpoint, Claimed, Due, Erased, Fence, Fenced, Lease, Record, RecordId, Recorded,
+    Release, Resolution, Resolved, State, Swept, Timestamp, wire,
 };
 
 use super::facts::FactsFile;
@@ -182,6 +182,26 @@ impl Ledger {
             self.save(record);
         }
         Ok(resolved)
+    }
+
+    /// Leaves tombstones of these records. They are written also where they are there already, so that
+    /// a batch is behind all that was ever said of them.
+    pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erased>, Trouble> {
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for id in ids {
+            let found = self.find(id)?.filter(|record| !record.is_expired(self.now));
+            outcomes.push(match found {
+                Some(mut record) => {
+                    let erased = record.erase(self.now);
+                    if erased == Erased::Done {
+                        self.save(record);
+                    }
+                    erased
+                }
+                None => Erased::Missing,
+            });
+        }
+        Ok(outcomes)
     }
 
     /// Does what is due to records that somebody saw. One that has changed since is left alone.

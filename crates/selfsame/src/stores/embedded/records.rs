@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use selfsame_core::wire;
-use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, State, Timestamp};
+use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, State, Timestamp, Whose};
 
 use super::Leases;
 use super::frame::{self, HEAD_LEN, Head, Kind};
@@ -46,6 +46,13 @@ pub(super) struct Stretch<P> {
     pub(super) next: Option<P>,
 }
 
+/// What was found in a part of the store.
+pub(super) struct Bite {
+    pub(super) found: Vec<Record>,
+    /// Where to go on, unless it came to the end.
+    pub(super) next: Option<RecordId>,
+}
+
 impl Records {
     /// The record as it was written last, unless there is none.
     pub(super) fn get(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
@@ -82,13 +89,11 @@ impl Records {
                 Some(range) => range,
                 None => return Ok(Vec::new()),
             },
-            Find::Key(_) | Find::Held | Find::Abandoned { .. } => {
-                ([0; RecordId::LEN], [u8::MAX; RecordId::LEN])
-            }
+            _ => ([0; RecordId::LEN], [u8::MAX; RecordId::LEN]),
         };
         let may_be_meant = |entry: &Entry| match find {
             Find::Key(key) => entry.marks.key == frame::key_mark(key),
-            Find::IdPrefix(_) => true,
+            Find::IdPrefix(_) | Find::Tenant { .. } => true,
             Find::Held | Find::Abandoned { .. } => matches!(entry.marks.state, CLAIMED | HELD),
         };
         let is_meant = |record: &Record| match find {
@@ -96,6 +101,7 @@ impl Records {
             Find::IdPrefix(_) => true,
             Find::Held => record.is_held(now),
             Find::Abandoned { .. } => record.is_abandoned(now),
+            Find::Tenant { whose, .. } => whose.is_of(&record.label),
         };
         let mut found = Vec::new();
         let mut from = match find {
@@ -126,6 +132,28 @@ impl Records {
             }
         }
         Ok(found)
+    }
+
+    /// The records of a tenant among the next few behind `after`.
+    pub(super) fn of_tenant(
+        &self,
+        whose: &Whose,
+        after: Option<RecordId>,
+    ) -> Result<Bite, Trouble> {
+        let mut ids = Vec::new();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.index.walk(from, SURVEY_FRAMES, |id, _| ids.push(*id));
+        let mut found = Vec::new();
+        for id in ids {
+            match self.seen(&id) {
+                Ok(Some(record)) if whose.is_of(&record.label) => {
+                    found.push(record.without_request());
+                }
+                Ok(_) | Err(Trouble::Damaged(_)) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(Bite { found, next })
     }
 
     /// The damaged records whose ids, in hexadecimal, begin so.
@@ -246,11 +274,11 @@ impl Records {
         if entry.is_damaged {
             return Err(damaged(id, "its frame was found to be damaged"));
         }
-        let payload = self.payload(id, Kind::Record, entry.record)?;
+        let payload = self.payload(id, entry, Kind::Record, entry.record)?;
         let record = wire::decode_record(&payload).map_err(|error| damaged(id, error))?;
         let mut record = match entry.end {
             Some(end) => {
-                let payload = self.payload(id, Kind::Ended, end)?;
+                let payload = self.payload(id, entry, Kind::Ended, end)?;
                 frame::ended(record, &payload).map_err(|error| damaged(id, error))?
             }
             None => record,
@@ -265,7 +293,13 @@ impl Records {
     }
 
     /// What the frame at `place` says of the record `id`.
-    fn payload(&self, id: &RecordId, kind: Kind, place: Place) -> Result<Vec<u8>, Trouble> {
+    fn payload(
+        &self,
+        id: &RecordId,
+        entry: &Entry,
+        kind: Kind,
+        place: Place,
+    ) -> Result<Vec<u8>, Trouble> {
         let segment = self.segments.get(place.segment).ok_or(Trouble::Moved)?;
         let mut frame = match segment.read(place.len as usize, place.offset.into()) {
             Ok(frame) => frame,
@@ -280,6 +314,11 @@ impl Records {
         let fits = head.is_some_and(|head| {
             head.id == *id && head.kind == kind && head.payload_sum == crc32fast::hash(&payload)
         });
-        fits.then_some(payload).ok_or_else(|| damaged(id, "the checksum does not fit"))
+        match fits {
+            true => Ok(payload),
+            // It was erased since, and what it said was overwritten.
+            false if self.index.get(id) != Some(*entry) => Err(Trouble::Moved),
+            false => Err(damaged(id, "the checksum does not fit")),
+        }
     }
 }

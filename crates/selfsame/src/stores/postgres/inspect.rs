@@ -1,6 +1,6 @@
 //! What is read beside the hot path: one record, or many.
 
-use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp};
+use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp, Whose};
 use tokio_postgres::types::ToSql;
 
 use super::rows::{self, its_answer, its_checkpoint, key_columns};
@@ -33,6 +33,13 @@ macro_rules! select_whole {
 const GET: &str = select_whole!(", k.request", "id = $1::bytea");
 const BY_KEY: &str = concat!(
     select_whole!("id > $1::bytea and key = $3::text order by id limit $2::bigint"),
+    "order by k.id"
+);
+const BY_TENANT: &str = concat!(
+    select_whole!(
+        "id > $1::bytea and (tenant = $3::bytea or tenant_name = $4::text) \
+         order by id limit $2::bigint"
+    ),
     "order by k.id"
 );
 const MAYBE_HELD: &str = concat!(
@@ -82,6 +89,15 @@ pub(super) async fn find(
         Find::Abandoned { after } => {
             let is_left = |record: &Record, now| !record.is_leased(now);
             collect(session, (MAYBE_ABANDONED, &[]), *after, most, is_left).await
+        }
+        Find::Tenant { whose, after } => {
+            // No tag is empty, and a name that is null is nobody's.
+            let (tag, name): (&[u8], Option<String>) = match whose {
+                Whose::Tag(tag) => (tag.as_bytes(), None),
+                Whose::Name(name) => (&[], Some(name.replace('\0', "\u{fffd}"))),
+            };
+            let wanted: [&(dyn ToSql + Sync); 2] = [&tag, &name];
+            collect(session, (BY_TENANT, &wanted), *after, most, |_, _| true).await
         }
         Find::IdPrefix(prefix) => match id_range(prefix) {
             Some((low, high)) => {
