@@ -16,6 +16,7 @@ mod database_away;
 mod demo;
 mod durability;
 mod encryption;
+mod forward_auth;
 mod forwarding;
 mod framing;
 mod full_disk;
