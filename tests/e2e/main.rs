@@ -17,6 +17,7 @@ mod demo;
 mod durability;
 mod encryption;
 mod erase;
+mod forward_auth;
 mod forwarding;
 mod framing;
 mod full_disk;

@@ -15,7 +15,7 @@ use hyper::server::conn::http2 as http2_server;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::Watcher;
-use selfsame::{BoxError, Problem, ProblemDetails, ResponseBody};
+use selfsame::{BoxError, IdempotencyService, Problem, ProblemDetails, ResponseBody};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use crate::config::Limits;
+use crate::forward_auth::ForwardAuth;
 use crate::framing::Watched;
 use crate::http2::{Noted, Streams};
 use crate::pace::{self, Awaited, Lateness, see_out};
@@ -33,7 +34,7 @@ use crate::room::{Room, Seated, Seldom};
 use crate::routes::{LiveRoutes, Protected};
 use crate::tls::{Secured, Tls};
 use crate::unread::Patient;
-use crate::upstream::UpstreamBody;
+use crate::upstream::{Upstream, UpstreamBody};
 use crate::workers::Workers;
 use crate::{http2, target, upgrade};
 
@@ -110,21 +111,48 @@ impl Door {
                     // Boxed, so that other requests do not hold room for it.
                     Box::pin(look_up.answer(parts)).await
                 }
-                (None, Some(_), None) => {
-                    let response = route.oneshot(request).await;
-                    response.unwrap_or_else(|never| match never {}).map(Either::Left)
-                }
+                (None, Some(_), None) => match route.auth {
+                    None => {
+                        let response = route.service.oneshot(request).await;
+                        response.unwrap_or_else(|never| match never {}).map(Either::Left)
+                    }
+                    // Boxed, so that other requests do not hold room for it.
+                    Some(auth) => Box::pin(ask_first(request, auth, route.service)).await,
+                },
             };
             response.map(|body| Seated { body, _seat: seat })
         }
     }
 }
 
+/// The answer to a request of which another service tells whose it is.
+async fn ask_first<B>(
+    mut request: Request<B>,
+    auth: Arc<ForwardAuth>,
+    service: IdempotencyService<Upstream>,
+) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    auth.clean(request.headers_mut());
+    if service.may_have_key(request.method(), request.headers()) {
+        let (mut parts, body) = request.into_parts();
+        if let Err(refused) = auth.admit(&mut parts, &service).await {
+            return refused;
+        }
+        request = Request::from_parts(parts, body);
+    }
+    let response = service.oneshot(request).await;
+    response.unwrap_or_else(|never| match never {}).map(Either::Left)
+}
+
 /// The answer to one request too many.
 fn shed<B>(request: Request<B>, route: &Protected) -> Response<Body> {
     let (parts, _unread) = request.into_parts();
     let detail = "too many requests are under way; this one was not looked at, try again";
-    route.refuse(&parts, &ProblemDetails::new(Problem::Overloaded, detail)).map(Either::Left)
+    let details = ProblemDetails::new(Problem::Overloaded, detail);
+    route.service.refuse(&parts, &details).map(Either::Left)
 }
 
 /// Serves one connection to its end.

@@ -13,7 +13,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
-        &["encryption", "limits"],
+        &["encryption", "limits", "forward_auth"],
     ],
 };
 
@@ -34,6 +34,11 @@ pub(super) const JWT: Vocabulary =
 
 pub(super) const ENCRYPTION: Vocabulary =
     Vocabulary { table: "encryption", names: &[&["key_file"]] };
+
+pub(super) const FORWARD_AUTH: Vocabulary = Vocabulary {
+    table: "forward_auth",
+    names: &[&["url", "timeout", "headers", "tenant_header", "cache"]],
+};
 
 pub(super) const LIMITS: Vocabulary = Vocabulary {
     table: "limits",

@@ -89,7 +89,8 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::super::names::{
-        ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, LIMITS, STORE, TLS, TOP, UPSTREAM_TLS,
+        ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, STORE, TLS, TOP,
+        UPSTREAM_TLS,
     };
     use super::*;
 
@@ -106,6 +107,7 @@ mod tests {
             (&JWT, "/properties/jwt/properties"),
             (&ENCRYPTION, "/properties/encryption/properties"),
             (&CHECKPOINTS, "/properties/checkpoints/properties"),
+            (&FORWARD_AUTH, "/properties/forward_auth/properties"),
             (&LIMITS, "/properties/limits/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),
             (&ROUTE, "/properties/route/items/properties"),

@@ -120,6 +120,11 @@ pub enum TenantSource {
         /// Who made the token: another's callers are others.
         issuer: String,
     },
+    /// What another service says.
+    ForwardAuth {
+        /// Where it says so: another header's callers are others.
+        header: HeaderName,
+    },
     /// The certificate that the client has shown.
     Mtls,
     /// Nowhere: everyone shares one key space.

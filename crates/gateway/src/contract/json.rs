@@ -259,7 +259,9 @@ impl<'a> TenantView<'a> {
             TenantSource::Cookie(name) => Self { from: "cookie", name: Some(name) },
             TenantSource::Jwt { claim, .. } => Self { from: "jwt", name: Some(claim) },
             // Clients do not send it, and need not know what it is called.
-            TenantSource::Header(_) => Self { from: "account", name: None },
+            TenantSource::Header(_) | TenantSource::ForwardAuth { .. } => {
+                Self { from: "account", name: None }
+            }
             TenantSource::Mtls => Self { from: "certificate", name: None },
             TenantSource::None => Self { from: "none", name: None },
         }

@@ -18,7 +18,7 @@ pub(crate) use fingerprint::{
     Asked, Whole, announces_more_than, ask, fingerprint, fingerprint_of, read_whole,
 };
 pub(crate) use keepsake::{difference, keepsake};
-pub(crate) use parse::{Apart, Keyed, Parsed, key_in, missing, parse};
+pub(crate) use parse::{Apart, Keyed, Parsed, is_looked_at, key_in, missing, parse};
 pub(crate) use probe::probe;
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
 #[cfg(feature = "postgres")]

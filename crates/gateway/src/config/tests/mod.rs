@@ -13,7 +13,8 @@ use selfsame::{
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{
-    ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TLS, TOP, UPSTREAM_TLS,
+    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TLS, TOP,
+    UPSTREAM_TLS,
 };
 use super::*;
 
@@ -78,6 +79,7 @@ fn without_a_file_only_the_upstream_is_needed() {
     assert_eq!(config.admin.token_file, None);
     assert_eq!(config.checkpoints, None);
     assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.forward_auth, None);
     assert_eq!(config.defaults, RouteSettings::default());
     assert_eq!(config.routes, []);
 }
@@ -351,8 +353,19 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    let tables =
-        [TLS, UPSTREAM_TLS, STORE, ENCRYPTION, ADMIN, CHECKPOINTS, JWT, LIMITS, IDEMPOTENCY, ROUTE];
+    let tables = [
+        TLS,
+        UPSTREAM_TLS,
+        STORE,
+        ENCRYPTION,
+        ADMIN,
+        CHECKPOINTS,
+        JWT,
+        FORWARD_AUTH,
+        LIMITS,
+        IDEMPOTENCY,
+        ROUTE,
+    ];
     let names = tables.each_ref().map(|vocabulary| vocabulary.table);
     for vocabulary in tables.iter().chain([&TOP]) {
         for name in vocabulary.iter().filter(|name| !names.contains(name)) {
