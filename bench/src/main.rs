@@ -1,4 +1,4 @@
-//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres` and `e2e`.
+//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `e2e` and `attack`.
 //!
 //! Nothing here passes or fails by time. What is compared is measured in turns within one run, so
 //! that a slow moment of the machine meets all of it.
@@ -33,6 +33,8 @@ enum What {
     Postgres(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
+    /// What other clients notice of thousands of slow heads
+    Attack(Options),
     #[command(hide = true)]
     Proxy { upstream: SocketAddr },
     #[command(hide = true)]
@@ -84,6 +86,7 @@ fn main() -> Result<()> {
         What::Store(options) => store::run(&options),
         What::Postgres(options) => postgres::run(&options),
         What::E2e(options) => e2e::run(&options),
+        What::Attack(options) => e2e::run_attack(&options),
         What::Proxy { upstream } => e2e::serve_proxy(upstream),
         What::App { protection } => e2e::serve_app(protection),
     }

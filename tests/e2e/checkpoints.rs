@@ -24,7 +24,7 @@ fn told<'a>(effect: &'a Effect, name: &str) -> &'a str {
 }
 
 /// A request to where the upstream was told to save.
-fn at_url(effect: &Effect, method: &str) -> Request {
+pub(crate) fn at_url(effect: &Effect, method: &str) -> Request {
     let url = told(effect, "selfsame-checkpoint-url");
     let (address, path) = url
         .strip_prefix("http://")
@@ -33,7 +33,7 @@ fn at_url(effect: &Effect, method: &str) -> Request {
     Request::new(address.parse().expect("an address"), method, &format!("/{path}"))
 }
 
-fn save(effect: &Effect, body: &str) -> Answer {
+pub(crate) fn save(effect: &Effect, body: &str) -> Answer {
     at_url(effect, "PUT").json(body).send()
 }
 

@@ -278,7 +278,10 @@ fn a_flood_of_resets_ends_its_own_connection_and_leaves_no_claim_behind() {
         flood.extend(headers(stream, &fields_with(&format!("k-{stream}")), true).bytes());
         flood.extend(reset(stream, Reason::CANCEL.into()).bytes());
     }
+    let before = gateway.resident_kib();
     assert_eq!(reason_to_close(&gateway, &flood), Reason::ENHANCE_YOUR_CALM);
+    let grown = gateway.resident_kib().saturating_sub(before);
+    assert!(grown < 16 * 1024, "{grown} KiB more");
     assert!(ledger.all().len() < 1000, "{} of 5000 were passed on", ledger.all().len());
 
     eventually("what was begun ends", || {

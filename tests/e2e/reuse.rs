@@ -97,3 +97,36 @@ fn chosen_headers_are_part_of_the_request_and_others_are_not() {
     request(&["acct_1", "acct_2"], "curl/8").send().refused("key-reused");
     assert_eq!(ledger.all().len(), 1);
 }
+
+#[test]
+fn what_differs_is_named_where_the_route_says_so() {
+    let ledger = Ledger::start();
+    let settings = "[idempotency]\nmismatch_hint = true\nignore = [\"/sent_at\"]\n\
+                    [[route]]\nmatch = \"POST /quiet\"\nmismatch_hint = false\n";
+    let mut gateway = Gateway::in_front_of(&ledger).with(settings).start();
+    let first = r#"{"amount":10,"card":{"number":"4242"},"sent_at":1}"#;
+    let other = r#"{"amount":10,"card":{"number":"4343"},"sent_at":2,"tip":1}"#;
+    let send = |gateway: &Gateway, path: &str, body: &str| {
+        let request = gateway.post(path).key("k").header("Authorization", path);
+        request.json(body).send()
+    };
+    for path in ["/charges", "/quiet"] {
+        assert_eq!(send(&gateway, path, first).status, 201);
+    }
+
+    for restarted in [false, true] {
+        let refusal = send(&gateway, "/charges", other);
+        refusal.refused("key-reused");
+        let told = refusal.text();
+        assert!(told.contains("in the body card, tip differ"), "{told}");
+        assert!(told.contains(r#""members":["card","tip"]"#), "{told}");
+        assert!(!told.contains("4242") && !told.contains("4343"), "{told}");
+        let quiet = send(&gateway, "/quiet", other);
+        quiet.refused("key-reused");
+        assert!(!quiet.text().contains("mismatch"), "{}", quiet.text());
+        if !restarted {
+            gateway = gateway.kill().start();
+        }
+    }
+    assert_eq!(ledger.all().len(), 2);
+}

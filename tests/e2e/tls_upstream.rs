@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 
-use crate::harness::{Gateway, Ledger, Setup};
+use crate::harness::{Gateway, Ledger, Setup, reply};
 use crate::tls::Files;
 
 /// Encrypts what comes for an upstream, as a server of its own would.
@@ -199,4 +199,26 @@ fn another_authority_counts_once_the_configuration_is_read_again() {
     files.keep("ca.pem", &other.pem());
     assert_eq!(gateway.reload().status, 200);
     assert_eq!(request.send().status, 201);
+}
+
+#[test]
+fn who_tells_callers_apart_may_be_asked_over_tls_and_goes_by_its_own_name() {
+    let (ledger, auth, files) = (Ledger::start(), Ledger::start(), Files::new());
+    auth.behave(|_, client| reply(client, 204, &["X-Tenant: ann"], ""));
+    for (name, slug) in [("localhost", None), ("other.example", Some("auth-unavailable"))] {
+        let own = files.authority.server(name);
+        let front = Shown::new(&own).before(auth.address());
+        let settings = format!(
+            "{}[forward_auth]\nurl = \"https://localhost:{}/\"\n[idempotency]\ntenant = \"forward-auth\"\n",
+            trusting(&files, "server_name = \"upstream.example\""),
+            front.address.port()
+        );
+        let gateway = Gateway::in_front_of(&ledger).with(&settings).start();
+        let answer = gateway.post("/charges").key("paid").json("{}").send();
+        match slug {
+            None => assert_eq!(answer.status, 201, "{}", answer.text()),
+            Some(slug) => drop(answer.refused(slug)),
+        }
+    }
+    assert_eq!(ledger.effects("paid"), 1);
 }

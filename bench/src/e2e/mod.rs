@@ -1,6 +1,7 @@
 //! `bench/run e2e`: the gateway and the layer over real sockets, beside bare proxies and apps.
 
 mod app;
+mod attack;
 mod contender;
 mod process;
 mod proxy;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 pub(crate) use app::{Protection, serve as serve_app};
+pub(crate) use attack::run as run_attack;
 pub(crate) use proxy::serve as serve_proxy;
 
 use self::contender::{Contender, Role};

@@ -35,6 +35,14 @@ impl Server {
         std::iter::once(own).chain(children).map(cpu_seconds_of).sum()
     }
 
+    /// How much memory it holds.
+    pub(super) fn resident_mib(&self) -> Result<f64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = resident.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        Ok(kib.context("the system does not tell how much memory is held")? / 1024.0)
+    }
+
     fn is_gone(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }

@@ -35,6 +35,19 @@ pub enum AnswerBody {
     Kept(Bytes),
     /// The work is done, its body was too large or a stream: it cannot be given again.
     NotKept,
+    /// The whole answer, headers and trailers too, for whoever has the key. A store keeps it as it
+    /// is, and nobody is ever given it.
+    Sealed(Bytes),
+}
+
+impl AnswerBody {
+    /// How many bytes a store keeps of it.
+    pub fn kept_bytes(&self) -> usize {
+        match self {
+            Self::Kept(bytes) | Self::Sealed(bytes) => bytes.len(),
+            Self::NotKept => 0,
+        }
+    }
 }
 
 /// A recovery point with its data: where a run that was interrupted goes on.
@@ -44,9 +57,17 @@ pub struct Checkpoint {
     pub recovery_point: String,
     /// What the next phase needs.
     pub data: Bytes,
+    /// Whether `data` is for whoever has the key. A store keeps it as it is, and no run is ever
+    /// given it.
+    pub is_sealed: bool,
 }
 
 impl Checkpoint {
     /// The most bytes a checkpoint's data may have.
     pub const DATA_BYTES_MAX: usize = 64 * 1024;
+
+    /// The recovery point of this name, with what the next phase needs.
+    pub fn new(recovery_point: impl Into<String>, data: impl Into<Bytes>) -> Self {
+        Self { recovery_point: recovery_point.into(), data: data.into(), is_sealed: false }
+    }
 }

@@ -19,6 +19,7 @@ mod fingerprint;
 pub mod headers;
 mod journal;
 mod json_pointer;
+mod keepsake;
 mod key;
 mod key_rules;
 mod lease;
@@ -39,16 +40,18 @@ pub use decide::{Decision, Start, answered, claim, decide};
 pub use digest::Secret;
 pub use error::{StoreError, StoreErrorKind};
 pub use fingerprint::{
-    CountedHeader, Fingerprint, FingerprintForm, FingerprintRules, RequestFacts,
+    CountedHeader, Difference, Fingerprint, FingerprintForm, FingerprintRules, Outline,
+    RequestFacts,
 };
 pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};
+pub use keepsake::Keepsake;
 pub use key::{InvalidKey, Key};
 pub use key_rules::{KeyFormat, KeyRules};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
-pub use record::{Due, Label, Record, Recover, Release, Resolution, Resolved, State};
+pub use record::{Due, Erased, Label, Record, Recover, Release, Resolution, Resolved, State};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};
 pub use store::{
-    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept,
+    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept, Whose,
 };

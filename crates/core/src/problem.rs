@@ -40,6 +40,10 @@ pub enum Problem {
     },
     /// The store cannot be asked.
     StoreUnavailable,
+    /// Who tells callers apart cannot be asked.
+    AuthUnavailable,
+    /// Too much is under way already.
+    Overloaded,
     /// What is stored under this key cannot be trusted.
     RecordDamaged,
     /// The work goes on; its answer is there for a retry.
@@ -56,7 +60,7 @@ impl Problem {
     }
 
     /// Every problem there is, with all it may carry.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::MissingTenant,
@@ -73,6 +77,8 @@ impl Problem {
         Self::UpstreamFailed { held: false },
         Self::UpstreamFailed { held: true },
         Self::StoreUnavailable,
+        Self::AuthUnavailable,
+        Self::Overloaded,
         Self::RecordDamaged,
         Self::UpstreamTimeout,
     ];
@@ -95,6 +101,8 @@ impl Problem {
             Self::UpstreamUnreachable => "upstream-unreachable",
             Self::UpstreamFailed { .. } => "upstream-failed",
             Self::StoreUnavailable => "store-unavailable",
+            Self::AuthUnavailable => "auth-unavailable",
+            Self::Overloaded => "overloaded",
             Self::RecordDamaged => "record-damaged",
             Self::UpstreamTimeout => "upstream-timeout",
         }
@@ -111,7 +119,9 @@ impl Problem {
             Self::TooManyKeys => StatusCode::TOO_MANY_REQUESTS,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UpstreamUnreachable | Self::UpstreamFailed { .. } => StatusCode::BAD_GATEWAY,
-            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::StoreUnavailable | Self::AuthUnavailable | Self::Overloaded => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::RecordDamaged => StatusCode::INTERNAL_SERVER_ERROR,
             Self::StreamingCall => StatusCode::NOT_IMPLEMENTED,
             Self::UpstreamTimeout => StatusCode::GATEWAY_TIMEOUT,
@@ -136,6 +146,8 @@ impl Problem {
             Self::UpstreamUnreachable => "The service could not be reached; nothing was sent",
             Self::UpstreamFailed { .. } => "The request was sent, and its answer was lost",
             Self::StoreUnavailable => "Requests cannot be protected now; nothing was sent",
+            Self::AuthUnavailable => "Whose request this is cannot be told now; nothing was sent",
+            Self::Overloaded => "Too many requests are under way; nothing was sent",
             Self::RecordDamaged => "What is stored under this key is damaged; nothing was sent",
             Self::UpstreamTimeout => "The service takes longer than this answer can wait",
         }
@@ -149,6 +161,8 @@ impl Problem {
             | Self::TooManyKeys
             | Self::UpstreamUnreachable
             | Self::StoreUnavailable
+            | Self::AuthUnavailable
+            | Self::Overloaded
             | Self::UpstreamTimeout => true,
             Self::UpstreamFailed { held } => !held,
             _ => false,
@@ -235,8 +249,10 @@ mod tests {
             Problem::UpstreamFailed { held: false } => 13,
             Problem::UpstreamFailed { held: true } => 14,
             Problem::StoreUnavailable => 15,
-            Problem::RecordDamaged => 16,
-            Problem::UpstreamTimeout => 17,
+            Problem::AuthUnavailable => 16,
+            Problem::Overloaded => 17,
+            Problem::RecordDamaged => 18,
+            Problem::UpstreamTimeout => 19,
         }
     }
 

@@ -5,14 +5,18 @@
 //! of its own says the same in that language, and the conformance suite compares.
 
 mod ageing;
+mod erasing;
 
 use std::time::Duration;
 
+use bytes::Bytes;
+
 pub use ageing::Due;
+pub use erasing::Erased;
 
 use crate::{
-    Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Kept, Key, Lease,
-    RecordId, Recorded, TenantTag, Timestamp,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Keepsake, Kept, Key,
+    Lease, RecordId, Recorded, TenantTag, Timestamp,
 };
 
 /// An outcome is kept at least this long, or for the retention where that is shorter.
@@ -49,6 +53,8 @@ pub struct Record<A = Answer> {
     pub remember: Duration,
     /// What people see.
     pub label: Label,
+    /// What is kept of the request that claimed it first.
+    pub keepsake: Option<Box<Keepsake>>,
 }
 
 /// Where a record's work stands.
@@ -175,6 +181,7 @@ impl<A> Record<A> {
             retention: ask.retention,
             remember: ask.remember,
             label: ask.label.clone(),
+            keepsake: ask.keepsake.clone(),
         }
     }
 
@@ -222,7 +229,20 @@ impl<A> Record<A> {
             retention: self.retention,
             remember: self.remember,
             label: self.label.clone(),
+            keepsake: self.keepsake.clone(),
         }
+    }
+
+    /// The request that it keeps for who runs it again without its client.
+    pub fn kept_request(&self) -> Option<&Bytes> {
+        self.keepsake.as_ref()?.request.as_ref()
+    }
+
+    /// The same without that request: it is large, and for nobody who looks at many records.
+    #[must_use]
+    pub fn without_request(mut self) -> Self {
+        self.keepsake = self.keepsake.and_then(Keepsake::without_request);
+        self
     }
 
     /// Whether `lease` is the record's last claim.
@@ -316,6 +336,7 @@ impl<A> Record<A> {
 
     fn finish(&mut self, answer: A, now: Timestamp) {
         self.state = State::Completed { at: now, answer };
+        self.keepsake = self.keepsake.take().and_then(Keepsake::without_request);
         self.keep_after_outcome(now);
     }
 

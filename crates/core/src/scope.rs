@@ -73,6 +73,11 @@ impl TenantTag {
     /// How many bytes a tag has.
     pub const LEN: usize = 16;
 
+    /// The tag that is written so, in hexadecimal.
+    pub fn parse(text: &str) -> Option<Self> {
+        from_hex(text).map(Self)
+    }
+
     /// The tag a store kept.
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
@@ -81,6 +86,12 @@ impl TenantTag {
     /// The bytes a store keeps.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl fmt::Display for TenantTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
     }
 }
 
@@ -139,6 +150,11 @@ impl RecordId {
         Self(secret.tag("record/observed", &[&self.0]))
     }
 
+    /// The id that is written so, in hexadecimal.
+    pub fn parse(text: &str) -> Option<Self> {
+        from_hex(text).map(Self)
+    }
+
     /// The id a store kept.
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
@@ -165,6 +181,17 @@ impl fmt::Debug for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RecordId({})", self.short())
     }
+}
+
+fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    if text.len() != 2 * N || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -216,6 +243,15 @@ mod tests {
         assert_ne!(observed, protected);
         assert_eq!(observed, protected.observed(&secret));
         assert_ne!(observed, id(&Tenant::anonymous(), &Scope::Tenant, "l").observed(&secret));
+    }
+
+    #[test]
+    fn a_tag_is_read_as_it_is_shown() {
+        let tag = Tenant::anonymous().tag(&Secret::from_bytes(&[7; Secret::LEN]));
+        assert_eq!(TenantTag::parse(&tag.to_string()), Some(tag));
+        for wrong in ["", "7e", &tag.to_string()[1..], &format!("{tag}0"), &"x".repeat(32)] {
+            assert_eq!(TenantTag::parse(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -12,8 +12,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::{
-    Answer, AttemptId, Bell, Birth, Checkpoint, Fence, Fenced, Fingerprint, Label, Lease, Record,
-    RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError, Timestamp,
+    Answer, AttemptId, Bell, Birth, Checkpoint, Erased, Fence, Fenced, Fingerprint, Keepsake,
+    Label, Lease, Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError,
+    TenantTag, Timestamp,
 };
 
 /// A wish to run.
@@ -35,6 +36,8 @@ pub struct Ask {
     pub recover: Recover,
     /// What people see.
     pub label: Label,
+    /// What is kept of the request if this is the key's first claim.
+    pub keepsake: Option<Box<Keepsake>>,
 }
 
 /// What a claim came to.
@@ -155,7 +158,8 @@ pub struct Swept {
 /// Looking and resolving, for people.
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
-    /// Unexpired records that match, as [`Record::seen_at`] shows them, no more than `most`.
+    /// Unexpired records that match, as [`Record::seen_at`] shows them, no more than `most`; without
+    /// the requests they keep, which [`Store::get`] shows.
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError>;
 
     /// Decides about a held record as it was seen at `fence`.
@@ -165,6 +169,10 @@ pub trait Inspect: Send + Sync + 'static {
         fence: Fence,
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError>;
+
+    /// Takes away what these records keep, see [`Record::erase`], and tells what came of each, in their
+    /// order. When this returns nothing of it is left in this store, nor where it is kept near.
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError>;
 
     /// How many records there are in each state.
     async fn count(&self) -> Result<Count, StoreError>;
@@ -182,6 +190,37 @@ pub enum Find {
     IdPrefix(String),
     /// Records that wait for a person.
     Held,
+    /// Records with [`Record::is_abandoned`], in the order of their ids.
+    Abandoned {
+        /// The id behind which they are looked for.
+        after: Option<RecordId>,
+    },
+    /// Records of one tenant, in the order of their ids.
+    Tenant {
+        /// Whose.
+        whose: Whose,
+        /// Those with greater ids than this one's, to go on behind it.
+        after: Option<RecordId>,
+    },
+}
+
+/// Which tenant is meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Whose {
+    /// The one with this tag.
+    Tag(TenantTag),
+    /// Those that people know by this name.
+    Name(String),
+}
+
+impl Whose {
+    /// Whether a record with this label is theirs.
+    pub fn is_of(&self, label: &Label) -> bool {
+        match self {
+            Self::Tag(tag) => label.tenant == *tag,
+            Self::Name(name) => label.tenant_name.as_deref() == Some(name),
+        }
+    }
 }
 
 /// How many records there are in each state.

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{
-    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Lease, Phase,
-    Record, RecordId, Recover, State, TenantTag, Timestamp,
+    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Key, Label,
+    Lease, Phase, Record, RecordId, Recover, State, TenantTag, Timestamp,
 };
 
 const ID: [u8; RecordId::LEN] = [0x1d; RecordId::LEN];
@@ -64,18 +64,21 @@ fn write_all() {
 fn all() -> Vec<Golden> {
     let id = RecordId::from_bytes(ID);
     let claimed = State::Claimed { lease_until: at(30_000) };
+    let claimed_again = claimed.clone();
     let completed = State::Completed { at: at(1_500), answer: answer() };
     let held = State::Held { since: at(31_000) };
     let encode_landing = |(lease, answer): &(Lease, Answer)| wire::encode_landing(lease, answer);
     let not_kept = Answer { body: AnswerBody::NotKept, ..answer() };
     vec![
         golden_record("record-claimed", Record { checkpoint: None, ..record(claimed) }),
+        golden_record("record-claimed-keepsake", keeping(record(claimed_again))),
         golden_record("record-completed", record(completed)),
         golden_record("record-failed", Record { recover: Recover::Auto, ..record(State::Failed) }),
         golden_record("record-held", Record { recover: Recover::Hold, ..record(held) }),
         golden_record("record-tombstone", bare(record(State::Tombstone))),
         golden_answer("answer", answer()),
         golden_answer("answer-not-kept", not_kept),
+        golden_answer("answer-sealed", sealed_answer()),
         Golden::new("bare-answer", answer(), wire::encode_bare_answer, wire::decode_bare_answer),
         Golden::new(
             "checkpoint",
@@ -83,7 +86,25 @@ fn all() -> Vec<Golden> {
             move |value| wire::encode_checkpoint(&id, value),
             move |bytes| wire::decode_checkpoint(&id, bytes),
         ),
+        Golden::new(
+            "keepsake",
+            keepsake(),
+            move |value| wire::encode_keepsake(&id, value),
+            move |bytes| wire::decode_keepsake(&id, bytes),
+        ),
+        Golden::new(
+            "checkpoint-sealed",
+            sealed_checkpoint(),
+            move |value| wire::encode_checkpoint(&id, value),
+            move |bytes| wire::decode_checkpoint(&id, bytes),
+        ),
         Golden::new("landing", (lease(), answer()), encode_landing, wire::decode_landing),
+        Golden::new(
+            "landing-sealed",
+            (lease(), sealed_answer()),
+            encode_landing,
+            wire::decode_landing,
+        ),
         Golden::new("phase", phase(), wire::encode_phase, wire::decode_phase),
     ]
 }
@@ -125,7 +146,19 @@ fn record(state: State) -> Record {
             key: Key::parse(b"order-1").expect("valid"),
             route: "POST /charges".into(),
         },
+        keepsake: None,
     }
+}
+
+fn keepsake() -> Keepsake {
+    Keepsake {
+        outline: Some(Bytes::from_static(b"\x01\x02outline")),
+        request: Some(Bytes::from_static(b"\x00sealed\xff")),
+    }
+}
+
+fn keeping(record: Record) -> Record {
+    Record { keepsake: Some(Box::new(keepsake())), ..record }
 }
 
 /// Without anything that may be absent.
@@ -154,6 +187,17 @@ fn answer() -> Answer {
     }
 }
 
+/// As an answer is kept for whoever has the key.
+fn sealed_answer() -> Answer {
+    let (headers, trailers) = (HeaderMap::new(), HeaderMap::new());
+    let body = AnswerBody::Sealed(Bytes::from_static(b"\x01\x03key\x00sealed"));
+    Answer { headers, body, trailers, ..answer() }
+}
+
+fn sealed_checkpoint() -> Checkpoint {
+    Checkpoint { is_sealed: true, ..checkpoint() }
+}
+
 fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for &(name, value) in pairs {
@@ -163,10 +207,7 @@ fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 fn checkpoint() -> Checkpoint {
-    Checkpoint {
-        recovery_point: "charge_created".to_owned(),
-        data: Bytes::from_static(br#"{"charge":"ch_1"}"#),
-    }
+    Checkpoint::new("charge_created", &br#"{"charge":"ch_1"}"#[..])
 }
 
 fn lease() -> Lease {
@@ -270,4 +311,6 @@ fn a_frame_of_another_kind_or_record_is_an_error() {
     assert_eq!(wire::decode_answer(&other, &answer_frame), Err(WireError::Misplaced));
     let checkpoint_frame = wire::encode_checkpoint(&id, &checkpoint());
     assert_eq!(wire::decode_checkpoint(&other, &checkpoint_frame), Err(WireError::Misplaced));
+    let keepsake_frame = wire::encode_keepsake(&id, &keepsake());
+    assert_eq!(wire::decode_keepsake(&other, &keepsake_frame), Err(WireError::Misplaced));
 }

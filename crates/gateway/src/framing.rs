@@ -1,4 +1,4 @@
-//! [`Watched`]: a connection whose requests must say clearly where they end.
+//! [`Watched`]: a connection whose requests must say clearly where they end, and come in time.
 //!
 //! Of `Content-Length` beside `Transfer-Encoding` hyper keeps the latter and forgets the former, so
 //! whoever wants to refuse such a request has to see the bytes before hyper does. What is not
@@ -8,11 +8,13 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::pace::{Awaited, Bytewise};
 
 /// How much of a line is looked at: enough for the two headers and for a chunk's size.
 const LINE_BYTES_MAX: usize = 256;
@@ -20,7 +22,13 @@ const LINE_BYTES_MAX: usize = 256;
 /// Whether a connection has brought a request that leaves its end unclear. It stays so: nothing
 /// else that comes over such a connection is believed either.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Framing(Arc<AtomicBool>);
+pub(crate) struct Framing(Arc<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    is_unclear: AtomicBool,
+    pulse: Bytewise,
+}
 
 impl Framing {
     /// Whether a request with these headers may be taken from this connection.
@@ -31,7 +39,11 @@ impl Framing {
             (Some(coding), None) => coding.as_bytes().eq_ignore_ascii_case(b"chunked"),
             (Some(_), Some(_)) => false,
         };
-        is_known && !self.0.load(Ordering::Relaxed)
+        is_known && !self.0.is_unclear.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn pulse(&self) -> &Bytewise {
+        &self.0.pulse
     }
 }
 
@@ -59,9 +71,19 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let begun = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        if self.watch.see(&buf.filled()[begun..]).is_none() {
-            self.framing.0.store(true, Ordering::Relaxed);
+        let Self { stream, watch, framing } = &mut *self;
+        if Pin::new(stream).poll_read(cx, buf)?.is_pending() {
+            framing.pulse().misses(watch.awaited());
+            return Poll::Pending;
+        }
+        let (heads, was_in_body) = (watch.heads, watch.is_in_body());
+        if watch.see(&buf.filled()[begun..]).is_none() {
+            framing.0.is_unclear.store(true, Ordering::Relaxed);
+        }
+        if watch.heads != heads {
+            framing.pulse().head_is_whole();
+        } else if was_in_body {
+            framing.pulse().body_goes_on();
         }
         Poll::Ready(Ok(()))
     }
@@ -73,7 +95,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let wrote = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.framing.pulse().wrote(wrote.is_ready());
+        wrote
     }
 
     fn poll_write_vectored(
@@ -81,7 +105,9 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         cx: &mut Context<'_>,
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+        let wrote = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
+        self.framing.pulse().wrote(wrote.is_ready());
+        wrote
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -114,6 +140,8 @@ enum Place {
 #[derive(Default)]
 struct Watch {
     place: Place,
+    /// How many heads have ended.
+    heads: u32,
     line: Vec<u8>,
     length: Option<u64>,
     is_chunked: bool,
@@ -157,6 +185,20 @@ impl Watch {
         Some(())
     }
 
+    fn is_in_body(&self) -> bool {
+        use Place::{Body, Chunk, ChunkSize, Trailers};
+        matches!(self.place, Body(_) | ChunkSize | Chunk(_) | Trailers)
+    }
+
+    /// What is missing, where nothing is there to read.
+    fn awaited(&self) -> Awaited {
+        match self.place {
+            Place::BeforeHead if self.heads > 0 && self.line.is_empty() => Awaited::Next,
+            Place::BeforeHead | Place::Head | Place::Lost => Awaited::Head,
+            Place::Body(_) | Place::ChunkSize | Place::Chunk(_) | Place::Trailers => Awaited::Body,
+        }
+    }
+
     /// Keeps what has come of a line whose end has not.
     fn begin_line(&mut self, bytes: &[u8]) {
         let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
@@ -194,6 +236,7 @@ impl Watch {
     }
 
     fn after_head(&mut self) -> Option<Place> {
+        self.heads = self.heads.wrapping_add(1).max(1);
         match (self.length.take(), std::mem::take(&mut self.is_chunked)) {
             (Some(_), true) => None,
             (None, true) => Some(Place::ChunkSize),
@@ -232,6 +275,30 @@ mod tests {
         }
         let other_order = "TRANSFER-ENCODING: chunked\r\nX-Long: {}\r\ncontent-length:4\r\n\r\n";
         assert!(!is_clear(&format!("POST / HTTP/1.1\r\n{other_order}")));
+    }
+
+    #[test]
+    fn what_is_missing_is_told_by_what_has_come() {
+        let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let table = [
+            ("", Awaited::Head),
+            ("\r\n", Awaited::Head),
+            ("GE", Awaited::Head),
+            ("GET / HTTP/1.1\r\nHost: a\r\n", Awaited::Head),
+            ("GET / HTTP/1.1\r\n\r\n", Awaited::Next),
+            ("GET / HTTP/1.1\r\n\r\nG", Awaited::Head),
+            ("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\na", Awaited::Body),
+            ("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nab", Awaited::Next),
+            (chunked, Awaited::Body),
+            (&format!("{chunked}2\r\na"), Awaited::Body),
+            (&format!("{chunked}0\r\n"), Awaited::Body),
+            (&format!("{chunked}0\r\n\r\n"), Awaited::Next),
+        ];
+        for (text, awaited) in table {
+            let mut watch = Watch::default();
+            watch.see(text.as_bytes()).expect("clear");
+            assert_eq!(watch.awaited(), awaited, "{text}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use selfsame::Idempotency;
+use selfsame::seal::Seal;
 use selfsame_core::FullStore;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
@@ -15,6 +16,7 @@ use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
+use crate::room::Room;
 use crate::routes::{Pages, Protection, Routes};
 use crate::status::StatusPage;
 use crate::tls::Tls;
@@ -32,6 +34,7 @@ pub(crate) struct Gateway {
     admin: Arc<Admin>,
     checkpoints: Option<Checkpoints>,
     workers: Workers,
+    room: Arc<Room>,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
     stop: CancellationToken,
@@ -54,7 +57,9 @@ impl Gateway {
             None => None,
         };
         let metrics = telemetry::metrics()?;
-        let store = installation::open_store(&config).await?;
+        let seal = Seal::none();
+        seal.replace(config.encryption.clone());
+        let store = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
@@ -72,9 +77,11 @@ impl Gateway {
         let protection = Protection::new(&config, &idempotency, invitation.as_ref())?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
-        let workers =
-            Workers::start(routes, tls.as_ref(), &stop).context("the threads cannot be started")?;
-        let rules = live::Rules { contract, routes: workers.routes(), invitation, tls };
+        let room = Arc::new(Room::new(config.limits, idempotency.clone()));
+        let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
+            .context("the threads cannot be started")?;
+        let routes = workers.routes();
+        let rules = live::Rules { contract, routes, invitation, tls, seal, room: room.clone() };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -91,6 +98,7 @@ impl Gateway {
             admin,
             checkpoints,
             workers,
+            room,
             store,
             idempotency,
             stop,
@@ -123,7 +131,7 @@ impl Gateway {
         let (stop, live) = (self.stop.clone(), self.live);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
-            server::accept(self.listener, &self.workers, &self.stop).await;
+            server::accept(self.listener, &self.workers, &self.room, &self.stop).await;
             self.workers.served().await;
             self.idempotency.drained().await;
         };

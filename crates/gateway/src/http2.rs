@@ -1,5 +1,7 @@
 //! HTTP/2 on the public listener: its limits, and what only its requests have.
 
+mod streams;
+
 use std::time::Duration;
 
 use http::header::COOKIE;
@@ -7,14 +9,15 @@ use http::{HeaderMap, HeaderValue};
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
-/// How many requests one connection may have under way: a client's whole pool of HTTP/1.1
-/// connections, and not all that the process can bear.
-const STREAMS_MAX: u32 = 250;
-/// How large a request's head may be once it is unpacked: a few kilobytes on the wire can stand for
-/// any size. Cookies and tokens fit; a larger one is answered 431.
-const HEAD_BYTES_MAX: u32 = 32 * 1024;
-/// How often a connection is asked whether anybody is there. It may be idle for as long as it
-/// answers.
+use crate::config::Limits;
+
+pub(crate) use streams::{Noted, Streams};
+
+/// How much of one request's body may be here before somebody reads it.
+const STREAM_WINDOW: u32 = 256 * 1024;
+/// How much of all bodies of one connection.
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+/// How often a connection is asked whether anybody is there.
 const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long it may take to say so.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
@@ -26,12 +29,16 @@ const TAKEN_BACK_MAX: usize = 20;
 const MISTAKES_MAX: usize = 256;
 
 /// How connections are served.
-pub(crate) fn builder() -> http2::Builder<TokioExecutor> {
+pub(crate) fn builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    // Counted once it is unpacked: a few kilobytes on the wire can stand for any size.
+    let header_bytes_max = u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX);
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_concurrent_streams(limits.streams_max)
+        .max_header_list_size(header_bytes_max)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
         .max_pending_accept_reset_streams(TAKEN_BACK_MAX)

@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use selfsame::seal::Seal;
 use selfsame::stores::{
     EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions,
-    PostgresStore, RedisOptions, RedisStore,
+    PostgresStore, RedisOptions, RedisStore, SealedStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
@@ -25,9 +26,9 @@ pub(crate) enum NewIdentity {
     Refuse,
 }
 
-/// Opens the configured store.
-pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
-    Ok(match &config.store {
+/// Opens the configured store, whose records are sealed by `seal`.
+pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Arc<dyn FullStore>> {
+    let store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
             let folder = folder.clone();
@@ -42,7 +43,8 @@ pub(crate) async fn open_store(config: &Config) -> Result<Arc<dyn FullStore>> {
         StoreUrl::Redis(url) => {
             Arc::new(RedisStore::open(url.as_str(), redis_options(&config.redis)).await?)
         }
-    })
+    };
+    Ok(Arc::new(SealedStore::new(store, seal.clone())))
 }
 
 /// How the configured database is opened.

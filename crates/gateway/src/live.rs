@@ -7,11 +7,13 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use parking_lot::{Mutex, RwLock};
 use selfsame::Idempotency;
+use selfsame::seal::Seal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
+use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
 use crate::tls::Tls;
@@ -31,6 +33,8 @@ pub(crate) struct Live {
     routes: Vec<Arc<LiveRoutes>>,
     invitation: Option<Invitation>,
     tls: Option<Arc<Tls>>,
+    seal: Seal,
+    room: Arc<Room>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Rules {
     pub(crate) routes: Vec<Arc<LiveRoutes>>,
     pub(crate) invitation: Option<Invitation>,
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) seal: Seal,
+    pub(crate) room: Arc<Room>,
 }
 
 impl Live {
@@ -51,9 +57,9 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls } = rules;
+        let Rules { contract, routes, invitation, tls, seal, room } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, tls, served }
+        Self { origin, idempotency, contract, routes, invitation, tls, seal, room, served }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -98,6 +104,7 @@ impl Live {
         if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
             tls.reload(config)?;
         }
+        self.seal.replace(config.encryption.clone());
         for routes in &self.routes {
             routes.change(|before| {
                 let public = config.contract_page.then(|| contract.clone());
@@ -105,6 +112,7 @@ impl Live {
                 Routes::new(&config, &protection, pages, Some(before))
             });
         }
+        self.room.change(config.limits);
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

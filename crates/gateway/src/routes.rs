@@ -10,8 +10,9 @@ use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
 use crate::checkpoints::Invitation;
-use crate::config::{self, Config, Host, RouteSettings};
+use crate::config::{self, Config, Host, RouteSettings, TenantSource};
 use crate::contract::ContractPage;
+use crate::forward_auth::ForwardAuth;
 use crate::jwt::Verifier;
 use crate::status::{LookUp, StatusPage};
 use crate::tenant;
@@ -19,7 +20,12 @@ use crate::tls::files::Unfit;
 use crate::upstream::{Outward, Upstream, Upstreams};
 
 /// The upstream behind one route's policy.
-pub(crate) type Protected = IdempotencyService<Upstream>;
+#[derive(Clone)]
+pub(crate) struct Protected {
+    pub(crate) service: IdempotencyService<Upstream>,
+    /// Who is asked whose requests they are, if somebody is.
+    pub(crate) auth: Option<Arc<ForwardAuth>>,
+}
 
 /// Every route's policy around its upstream.
 pub(crate) struct Routes {
@@ -82,6 +88,7 @@ struct Guard {
     dialect: Dialect,
     invitation: Option<Invitation>,
     trusted: Arc<[IpNet]>,
+    auth: Option<Arc<ForwardAuth>>,
 }
 
 impl Protection {
@@ -99,6 +106,9 @@ impl Protection {
             .jwt
             .as_ref()
             .map(|jwt| Arc::new(Verifier::new(jwt).expect("the configuration was checked")));
+        let outward = Outward::open(config)?;
+        let auth = config.forward_auth.as_ref();
+        let auth = auth.map(|auth| Arc::new(ForwardAuth::new(auth, &outward, trusted.clone())));
         let address: Arc<str> = config.contract_address().into();
         let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
             let dialect = Dialect::new(settings.profile, address.clone())
@@ -109,20 +119,22 @@ impl Protection {
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
             let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
-            let trusted = trusted.clone();
-            Guard { layer: idempotency.layer(policy), dialect, invitation, trusted }
+            let asks = matches!(settings.tenant, TenantSource::ForwardAuth { .. });
+            let (trusted, auth) = (trusted.clone(), auth.clone().filter(|_| asks));
+            Guard { layer: idempotency.layer(policy), dialect, invitation, trusted, auth }
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
         let otherwise = guard("default", &config.defaults, None);
-        Ok(Self { routes: routes.collect(), otherwise, outward: Outward::open(config)? })
+        Ok(Self { routes: routes.collect(), otherwise, outward })
     }
 }
 
 impl Guard {
     fn before(&self, upstream: &Upstream) -> Protected {
-        let Self { layer, dialect, invitation, trusted } = self;
-        layer.layer(upstream.for_route(dialect.clone(), invitation.clone(), trusted.clone()))
+        let Self { layer, dialect, invitation, trusted, auth } = self;
+        let upstream = upstream.for_route(dialect.clone(), invitation.clone(), trusted.clone());
+        Protected { service: layer.layer(upstream), auth: auth.clone() }
     }
 }
 
@@ -262,6 +274,7 @@ fn policy(
         .fingerprint(settings.fingerprint)
         .ignore(settings.ignore.clone())
         .fingerprint_headers(settings.fingerprint_headers.clone())
+        .mismatch_hint(settings.mismatch_hint)
         .recover(settings.recover)
         .probe(settings.probe.clone())
         .server_errors(settings.server_errors)

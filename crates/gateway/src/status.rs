@@ -39,8 +39,8 @@ pub(crate) struct StatusPage {
 /// A question about a key.
 pub(crate) struct LookUp {
     page: Arc<StatusPage>,
-    /// The method it was used with, and the route that took it, if they were named.
-    route: Option<(Method, Protected)>,
+    /// A request like the one it was used with, and the route that took it, if they were named.
+    route: Option<(Request<()>, Protected)>,
 }
 
 impl StatusPage {
@@ -64,8 +64,11 @@ impl StatusPage {
         request: &Request<B>,
         find: impl Fn(&Request<()>) -> Protected,
     ) -> LookUp {
-        let named = named(request);
-        LookUp { page: self, route: named.map(|named| (named.method().clone(), find(&named))) }
+        let route = named(request).map(|named| {
+            let route = find(&named);
+            (named, route)
+        });
+        LookUp { page: self, route }
     }
 
     async fn status(&self, id: &RecordId) -> Result<Status, Problem> {
@@ -96,20 +99,32 @@ fn failed(error: &StoreError) -> Problem {
 impl LookUp {
     /// The answer, which no cache may keep.
     pub(crate) async fn answer(self: Box<Self>, parts: Parts) -> Response<Body> {
-        let mut response = self.respond(&parts).await;
+        let mut response = self.respond(parts).await;
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         response
     }
 
-    async fn respond(self, parts: &Parts) -> Response<Body> {
+    async fn respond(self, mut parts: Parts) -> Response<Body> {
         if parts.method != Method::GET && parts.method != Method::HEAD {
             return not_allowed().map(Either::Right);
         }
-        let Some((method, route)) = self.route else {
+        let Some((named, Protected { service, auth })) = self.route else {
             let body = Full::from(EXPECTED);
             return answer(StatusCode::BAD_REQUEST, "text/plain", body);
         };
-        let id = match route.record_of(parts, &method) {
+        let (mut named, ()) = named.into_parts();
+        if let Some(auth) = auth {
+            // What the request itself would have been asked about.
+            auth.clean(&mut parts.headers);
+            let host = named.headers.remove(HOST);
+            parts.headers.extend(host.map(|host| (HOST, host)));
+            parts.method = named.method.clone();
+            parts.uri = named.uri;
+            if let Err(refused) = auth.admit(&mut parts, &service).await {
+                return refused;
+            }
+        }
+        let id = match service.record_of(&parts, &named.method) {
             Ok(id) => id,
             Err(refusal) => return (*refusal).map(Either::Left),
         };
@@ -120,7 +135,7 @@ impl LookUp {
             }
             Err(problem) => {
                 let detail = "the key cannot be looked up at the moment";
-                route.refuse(parts, &ProblemDetails::new(problem, detail)).map(Either::Left)
+                service.refuse(&parts, &ProblemDetails::new(problem, detail)).map(Either::Left)
             }
         }
     }

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use http::HeaderName;
 use http::request::Parts;
 use ipnet::IpNet;
 use selfsame::Tenant;
 use selfsame::tenant::{self, MissingTenant};
 
 use crate::config::TenantSource;
+use crate::forward_auth::Vouched;
 use crate::jwt::Verifier;
 use crate::peer::Peer;
 
@@ -29,6 +31,7 @@ pub(crate) fn from_source(
         TenantSource::Jwt { claim, .. } => {
             verifier.as_ref().expect("without [jwt] no route has it").tenant(claim, parts)
         }
+        TenantSource::ForwardAuth { header } => vouched_for(parts, header),
         TenantSource::Mtls => certified(parts),
         TenantSource::None => tenant::none(parts),
     }
@@ -36,6 +39,18 @@ pub(crate) fn from_source(
 
 fn is_trusted(parts: &Parts, trusted: &[IpNet]) -> bool {
     parts.extensions.get().is_some_and(|peer: &Peer| peer.is_among(trusted))
+}
+
+/// Where a tenant comes from that another service names in this header.
+pub(crate) fn forward_auth_source(header: &HeaderName) -> String {
+    format!("forward-auth:{header}")
+}
+
+fn vouched_for(parts: &Parts, header: &HeaderName) -> Result<Tenant, MissingTenant> {
+    match parts.extensions.get() {
+        Some(Vouched(name)) => Ok(Tenant::named(&forward_auth_source(header), name)),
+        None => Err(MissingTenant::new("nobody was asked whose request this is")),
+    }
 }
 
 fn certified(parts: &Parts) -> Result<Tenant, MissingTenant> {

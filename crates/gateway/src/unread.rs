@@ -1,4 +1,5 @@
-//! [`Patient`]: a request's body over HTTP/2, whose rest is read even where nobody wants it.
+//! [`Patient`]: a request's body over HTTP/2, whose rest is read even where nobody wants it, and which may
+//! stand still for so long only.
 //!
 //! An answer that does not wait for the body is followed by a reset, which asks the client to stop
 //! sending. Not every client gets to read the answer then; most of what is refused is small.
@@ -11,7 +12,8 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use tokio::time::timeout;
+use selfsame::BoxError;
+use tokio::time::{Sleep, sleep, timeout};
 
 use crate::background;
 
@@ -24,11 +26,15 @@ const REST_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Patient {
     /// There until it is dropped.
     body: Option<Incoming>,
+    /// How long it may stand still.
+    patience: Duration,
+    /// Set while it does: what comes with its head needs none.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl Patient {
-    pub(crate) fn new(body: Incoming) -> Self {
-        Self { body: Some(body) }
+    pub(crate) fn new(body: Incoming, patience: Duration) -> Self {
+        Self { body: Some(body), patience, timer: None }
     }
 }
 
@@ -51,16 +57,20 @@ async fn drain(mut rest: Incoming) {
 
 impl Body for Patient {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BoxError;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match &mut self.body {
-            Some(body) => Pin::new(body).poll_frame(cx),
-            None => Poll::Ready(None),
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self { body, patience, timer } = &mut *self;
+        let Some(body) = body else { return Poll::Ready(None) };
+        if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
+            *timer = None;
+            return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
+        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*patience)));
+        timer.as_mut().poll(cx).map(|()| Some(Err("the body stands still".into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -5,6 +5,7 @@
 
 mod headers;
 mod http2;
+mod inquiry;
 mod tls;
 
 use std::convert::Infallible;
@@ -38,6 +39,7 @@ use crate::peer::Peer;
 use crate::tls::files::Unfit;
 use crate::upgrade::Wish;
 use http2::{Connections, Slot};
+pub(crate) use inquiry::Inquiry;
 pub(crate) use tls::ClientTls;
 use tls::Connector;
 
@@ -108,6 +110,12 @@ impl Outward {
         let tls = config.has_encrypted_upstream().then(|| ClientTls::open(&config.upstream_tls));
         let tls = tls.transpose()?.map(Arc::new);
         Ok(Self { connect_timeout: config.connect_timeout, tls })
+    }
+
+    /// The same, where each host must show a certificate for its own name.
+    fn by_own_names(&self) -> Self {
+        let tls = self.tls.as_ref().map(|tls| Arc::new(tls.by_own_names()));
+        Self { connect_timeout: self.connect_timeout, tls }
     }
 
     fn connector(&self, tcp: HttpConnector, address: &config::Upstream) -> Connector {

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::background;
 use crate::peer::Peer;
+use crate::room::Room;
 use crate::routes::{LiveRoutes, Routes};
 use crate::server::{self, Door};
 use crate::tls::Tls;
@@ -35,6 +36,8 @@ struct Worker {
     arriving: mpsc::Sender<Arrived>,
     /// Held once here, and once by each connection.
     place: Arc<()>,
+    /// Connections that have left HTTP.
+    tunnels: TaskTracker,
     routes: Arc<LiveRoutes>,
     served: oneshot::Receiver<()>,
     thread: JoinHandle<()>,
@@ -52,6 +55,8 @@ struct Arrived {
 struct Serving {
     routes: Arc<LiveRoutes>,
     tls: Option<Arc<Tls>>,
+    room: Arc<Room>,
+    tunnels: TaskTracker,
 }
 
 impl Workers {
@@ -59,16 +64,24 @@ impl Workers {
     pub(crate) fn start(
         routes: impl Fn() -> Routes,
         tls: Option<&Arc<Tls>>,
+        room: &Arc<Room>,
         stop: &CancellationToken,
     ) -> io::Result<Self> {
         let end = CancellationToken::new();
         let cores = thread::available_parallelism()?.get();
         let start = |number| {
             let routes = Arc::new(LiveRoutes::new(routes()));
-            let serving = Serving { routes, tls: tls.cloned() };
+            let (tls, room, tunnels) = (tls.cloned(), room.clone(), TaskTracker::new());
+            let serving = Serving { routes, tls, room, tunnels };
             Worker::start(number, serving, stop.clone(), end.clone())
         };
         Ok(Self { all: (1..=cores).map(start).collect::<io::Result<_>>()?, end })
+    }
+
+    /// How many connections there are.
+    pub(crate) fn connections(&self) -> usize {
+        let of = |worker: &Worker| Arc::strong_count(&worker.place) - 1 + worker.tunnels.len();
+        self.all.iter().map(of).sum()
     }
 
     /// Hands a connection to whoever has the fewest.
@@ -111,7 +124,7 @@ impl Worker {
     ) -> io::Result<Self> {
         let (arriving, arrived) = mpsc::channel(ARRIVING_MAX);
         let (done, served) = oneshot::channel();
-        let routes = serving.routes.clone();
+        let (routes, tunnels) = (serving.routes.clone(), serving.tunnels.clone());
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name(format!("selfsame-worker-{number}"));
         let thread = thread.spawn(move || {
@@ -124,13 +137,13 @@ impl Worker {
             // A name that is still being resolved holds nobody up.
             runtime.shutdown_background();
         })?;
-        Ok(Self { arriving, place: Arc::default(), routes, served, thread })
+        Ok(Self { arriving, place: Arc::default(), tunnels, routes, served, thread })
     }
 }
 
 /// Serves what arrives until `stop`, then lets each connection end the request it is at.
 async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: CancellationToken) {
-    let (graceful, tunnels) = (GracefulShutdown::new(), TaskTracker::new());
+    let graceful = GracefulShutdown::new();
     loop {
         let next = tokio::select! {
             next = arrived.recv() => next,
@@ -141,8 +154,8 @@ async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: Can
         };
         let Some(Arrived { stream, peer, place }) = next else { break };
         let peer = Peer { address: peer, is_encrypted: false, holder: None };
-        let Serving { routes, tls } = serving.clone();
-        let door = Door { peer, routes, tunnels: tunnels.clone() };
+        let Serving { routes, tls, room, tunnels } = serving.clone();
+        let door = Door { peer, routes, room, tunnels };
         let (stop, watcher) = (stop.clone(), graceful.watcher());
         background::spawn(async move {
             server::connection(stream, door, tls, stop, watcher).await;
@@ -150,6 +163,6 @@ async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: Can
         });
     }
     graceful.shutdown().await;
-    tunnels.close();
-    tunnels.wait().await;
+    serving.tunnels.close();
+    serving.tunnels.wait().await;
 }

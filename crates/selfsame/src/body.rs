@@ -102,6 +102,16 @@ impl<B> RequestBody<B> {
         Self { source: RequestSource::Whole { whole: Whole::new(data, trailers) } }
     }
 
+    /// The data of a whole body.
+    pub(crate) fn data(&self) -> &[u8] {
+        match &self.source {
+            RequestSource::Whole { whole } => whole.data.as_deref().unwrap_or_default(),
+            RequestSource::Streamed { .. }
+            | RequestSource::Tapped { .. }
+            | RequestSource::Begun { .. } => unreachable!("a keyed request was read whole"),
+        }
+    }
+
     /// What was read of a body, and what is still to come.
     pub(crate) fn begun(begun: Vec<Bytes>, rest: Pin<Box<B>>) -> Self {
         Self { source: RequestSource::Begun { begun: begun.into_iter(), rest } }

@@ -117,8 +117,8 @@ impl Dialect {
             format!("<{}>; rel=\"describedby\"", problem.type_uri(&self.manners.contract_page));
         headers.insert(LINK, HeaderValue::from_str(&link).expect("a URL and a slug are ASCII"));
         self.advise(headers, problem.is_retryable());
-        if matches!(problem, Problem::InProgress | Problem::TooManyKeys | Problem::StoreUnavailable)
-        {
+        let is_soon_over = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
+        if is_soon_over || matches!(problem, Problem::InProgress | Problem::TooManyKeys) {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         cors::open(headers, &self.manners.readers, self.sender.as_ref());

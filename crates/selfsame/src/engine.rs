@@ -18,7 +18,7 @@ use crate::policy::Policy;
 use crate::probe::Probes;
 use crate::quota::Quotas;
 use crate::spool::Spool;
-use crate::stores::{Journal, Metered, journal_of};
+use crate::stores::{Journal, Metered, journal_of, sealed};
 use crate::suspicion::Suspicions;
 use crate::wait::Waiters;
 
@@ -57,12 +57,13 @@ impl Idempotency {
     /// On `store` with a secret of the caller's own, and a folder for answers that the store
     /// cannot take. Must be called on a tokio runtime.
     pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
+        let (store, seal) = sealed(store);
         let journal = journal_of(&*store);
         let people = store.clone();
         let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),
-            landing: Arc::new(Landing::new(store.clone(), spool)),
+            landing: Arc::new(Landing::new(store.clone(), spool, seal)),
             waiters: Waiters::new(store.bell()),
             suspicions: Suspicions::default(),
             probes: Probes::default(),
@@ -102,6 +103,16 @@ impl Idempotency {
     /// first request: until then such a key looks interrupted.
     pub async fn land_spooled(&self) {
         self.engine.landing.land_spooled().await;
+    }
+
+    /// How many requests with keys are under way, whether or not their clients are still there.
+    pub fn running(&self) -> usize {
+        self.engine.work.len()
+    }
+
+    /// How many of them wait for the run of another.
+    pub fn waiting(&self) -> usize {
+        self.engine.waiters.in_all()
     }
 
     /// Waits until no run is going on. New ones may still begin: stop those first.

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use selfsame_core::{Answer, AnswerBody, Lease, RecordId, Recorded, Store, StoreError};
+use selfsame_core::{Answer, Lease, RecordId, Recorded, Store, StoreError};
 
 use crate::background::{self, Backoff};
+use crate::seal::Seal;
 use crate::spool::Spool;
 use crate::telemetry;
 
@@ -22,6 +23,7 @@ const HEAD_BYTES: usize = 1024;
 pub(crate) struct Landing {
     store: Arc<dyn Store>,
     spool: Option<Spool>,
+    seal: Seal,
     /// How many bytes wait; none only if no answer does.
     bytes: AtomicUsize,
     waiting: Mutex<HashMap<RecordId, Waiting>>,
@@ -35,14 +37,16 @@ struct Waiting {
 }
 
 impl Landing {
-    pub(crate) fn new(store: Arc<dyn Store>, spool: Option<Spool>) -> Self {
-        Self { store, spool, bytes: AtomicUsize::new(0), waiting: Mutex::default() }
+    pub(crate) fn new(store: Arc<dyn Store>, spool: Option<Spool>, seal: Seal) -> Self {
+        Self { store, spool, seal, bytes: AtomicUsize::new(0), waiting: Mutex::default() }
     }
 
     /// Takes an answer the store refused. When this returns it is spooled, where there is a
     /// spool, and will be tried again and again.
     pub(crate) async fn take(self: &Arc<Self>, lease: Lease, answer: Answer) {
-        let size = HEAD_BYTES + body_len(&answer);
+        // A spool is a file as well. What a later process cannot open it can still record.
+        let answer = self.seal.closed_answer(&lease.id, &answer).into_owned();
+        let size = HEAD_BYTES + answer.body.kept_bytes();
         if self.bytes.fetch_add(size, Ordering::SeqCst) + size > BYTES_MAX {
             self.bytes.fetch_sub(size, Ordering::SeqCst);
             tracing::error!(record = lease.id.short(), "too many answers wait for the store");
@@ -137,11 +141,4 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> std::io::Result<T> {
     tokio::task::spawn_blocking(work).await.map_err(std::io::Error::other)?
-}
-
-fn body_len(answer: &Answer) -> usize {
-    match &answer.body {
-        AnswerBody::Kept(body) => body.len(),
-        AnswerBody::NotKept => 0,
-    }
 }

@@ -49,6 +49,7 @@ mod probe;
 mod quota;
 mod reject;
 mod run;
+pub mod seal;
 mod service;
 mod spool;
 mod steps;

@@ -50,6 +50,14 @@ impl<S> IdempotencyService<S> {
         }
     }
 
+    /// Whether a request with this method and these headers has a key, or may have one in its body:
+    /// whose it is must be known then.
+    pub fn may_have_key(&self, method: &Method, headers: &HeaderMap) -> bool {
+        let policy = &self.route.policy;
+        let has_key = || steps::key_in(headers, policy).is_some();
+        steps::is_looked_at(method, policy) && (policy.key_pointer.is_some() || has_key())
+    }
+
     /// A problem, as this route words its refusals to whoever sent `parts`.
     pub fn refuse<B>(&self, parts: &Parts, details: &ProblemDetails) -> Response<ResponseBody<B>> {
         let dialect = self.route.policy.dialect.to_sender_of(&parts.headers);

@@ -158,6 +158,7 @@ impl Once {
                 key,
                 route: function.into(),
             },
+            keepsake: None,
         };
         let home = engine.clone();
         let work = Box::pin(async move {
@@ -251,7 +252,7 @@ fn kept(value: &impl Serialize, bytes_max: usize) -> Answer {
 fn read<T: DeserializeOwned, E>(answer: Answer) -> Result<T, OnceError<E>> {
     match answer.body {
         AnswerBody::Kept(json) => serde_json::from_slice(&json).map_err(OnceError::Unreadable),
-        AnswerBody::NotKept => Err(OnceError::NotKept),
+        AnswerBody::NotKept | AnswerBody::Sealed(_) => Err(OnceError::NotKept),
     }
 }
 
@@ -277,7 +278,7 @@ fn served(turn: &Turn) -> Served {
 fn refused<E>(refusal: &Refusal) -> OnceError<E> {
     match refusal {
         Refusal::Busy => OnceError::InProgress,
-        Refusal::Reused => OnceError::KeyReused,
+        Refusal::Reused(_) => OnceError::KeyReused,
         Refusal::Expired => OnceError::Expired,
         Refusal::NotKept { .. } => OnceError::NotKept,
         Refusal::StoreDown => OnceError::StoreUnavailable,

@@ -109,6 +109,7 @@ pub struct Policy {
     pub(crate) ignore: Vec<JsonPointer>,
     pub(crate) fingerprint_headers: Vec<HeaderName>,
     pub(crate) fingerprint_authority: bool,
+    pub(crate) mismatch_hint: bool,
     pub(crate) recover: Recover,
     pub(crate) probe: Option<Probe>,
     pub(crate) server_errors: ServerErrors,
@@ -151,6 +152,7 @@ impl Default for Policy {
             ignore: Vec::new(),
             fingerprint_headers: Vec::new(),
             fingerprint_authority: false,
+            mismatch_hint: false,
             recover: Recover::Resume,
             probe: None,
             server_errors: ServerErrors::Retry,
@@ -219,6 +221,10 @@ settings! {
     /// Whether the host and port that a request was sent to are part of what it is: for services
     /// that do another thing for another host.
     fingerprint_authority: bool;
+    /// Whether a request under a used key is told in what it differs from the first: by the names of
+    /// the members of its JSON body, never by values. Records then keep short digests of each
+    /// member. Not for callers who share a tenant with others.
+    mismatch_hint: bool;
     /// What a run without an outcome leads to: another run, unless set.
     recover: Recover;
     /// Where the inner service is asked about a key that is held, before its retry is refused: `200` is

@@ -1,7 +1,8 @@
 //! Every refusal and what the client reads of it, in one match.
 
 use http::{HeaderMap, Response, StatusCode};
-use selfsame_core::{InvalidKey, Problem, ProblemDetails};
+use selfsame_core::{Difference, InvalidKey, Problem, ProblemDetails};
+use serde_json::json;
 
 use crate::body::ResponseBody;
 use crate::dialect::Dialect;
@@ -24,7 +25,8 @@ pub(crate) enum Refusal {
     },
     BodyIncomplete,
     StreamingCall,
-    Reused,
+    /// With what differs, where that is told.
+    Reused(Option<Box<Difference>>),
     Busy,
     Held,
     TooMany(Excess),
@@ -45,11 +47,17 @@ pub(crate) enum Refusal {
 pub(crate) fn answer<B>(refusal: &Refusal, dialect: &Dialect) -> Response<ResponseBody<B>> {
     let (problem, served, detail) = explain(refusal);
     let mut details = ProblemDetails::new(problem, detail);
-    if let Refusal::NotKept { status, location } = refusal {
-        details = details.with("original_status", status.as_u16());
-        if let Some(location) = location {
-            details = details.with("location", location.as_str());
+    match refusal {
+        Refusal::NotKept { status, location } => {
+            details = details.with("original_status", status.as_u16());
+            if let Some(location) = location {
+                details = details.with("location", location.as_str());
+            }
         }
+        Refusal::Reused(Some(difference)) => {
+            details = details.with("mismatch", members_of(difference));
+        }
+        _ => {}
     }
     let mut response =
         dialect.response(&details).map(|body| ResponseBody::whole(body, HeaderMap::new()));
@@ -93,11 +101,9 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Served::BadBody,
             "a call with a key has one message, and this one has none, several, or part of one; send streams without a key".into(),
         ),
-        Refusal::Reused => (
-            Problem::KeyReused,
-            Served::KeyReused,
-            "this key was first used with another method, path, query or body; use a new key for a new operation".into(),
-        ),
+        Refusal::Reused(difference) => {
+            (Problem::KeyReused, Served::KeyReused, reused_detail(difference.as_deref()))
+        }
         Refusal::Busy => (
             Problem::InProgress,
             Served::InProgress,
@@ -147,6 +153,51 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             "the work goes on, and its answer will be here for a retry with the same key".into(),
         ),
     }
+}
+
+/// How many members are named, and how many characters of each name.
+const NAMED_MAX: usize = 8;
+const NAME_CHARACTERS_MAX: usize = 64;
+
+/// The names that are shown, and how many there are besides.
+fn named(difference: &Difference) -> (Vec<String>, usize) {
+    let cut = |name: &String| match name.char_indices().nth(NAME_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.clone(),
+    };
+    let named: Vec<_> = difference.members.iter().take(NAMED_MAX).map(cut).collect();
+    let more = difference.members.len() - named.len();
+    (named, more)
+}
+
+fn members_of(difference: &Difference) -> serde_json::Value {
+    let (members, more) = named(difference);
+    json!({
+        "parts": difference.parts,
+        "members": members,
+        "more_members": more,
+        "missing_members": difference.missing,
+    })
+}
+
+fn reused_detail(difference: Option<&Difference>) -> String {
+    let mut detail = "this key was first used with another method, path, query or body; use a new key for a new operation".to_owned();
+    let Some(difference) = difference else { return detail };
+    let (members, more) = named(difference);
+    let mut told: Vec<String> =
+        difference.parts.iter().map(|part| format!("the {part} differs")).collect();
+    if !members.is_empty() {
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        told.push(format!("in the body {}{more} differ", members.join(", ")));
+    }
+    match difference.missing {
+        0 => {}
+        1 => told.push("1 member of the body is missing".into()),
+        many => told.push(format!("{many} members of the body are missing")),
+    }
+    detail.push_str(". Beside the first request, ");
+    detail.push_str(&told.join("; "));
+    detail
 }
 
 fn lost_detail(held: bool) -> &'static str {

@@ -133,7 +133,7 @@ impl Run {
         if data.len() > Checkpoint::DATA_BYTES_MAX {
             return Err(SaveError::TooLarge { bytes: data.len() });
         }
-        let checkpoint = Checkpoint { recovery_point: recovery_point.into(), data };
+        let checkpoint = Checkpoint::new(recovery_point, data);
         match self.state.claim.checkpoint(&checkpoint).await? {
             Fenced::Applied => Ok(()),
             Fenced::Lost => Err(SaveError::Lost),

@@ -174,13 +174,14 @@ impl<S> Asking<S> {
         let (engine, policy) = (&route.engine, &route.policy);
         let asked = whole
             .and_then(|whole| steps::fingerprint(parts, whole, identity, policy, &engine.secret));
-        let asked = match asked {
+        let mut asked = match asked {
             Ok(asked) => asked,
             Err(refusal) => return Begun::Answered(reject::answer(&refusal, dialect)),
         };
         if let Some(found) = steps::answered(engine, &asked.ask, policy) {
             return Begun::Answered(steps::replay(found, policy, dialect));
         }
+        asked.ask.keepsake = steps::keepsake(&asked, engine, policy);
         let work = Work { inner, asked, route: route.clone(), dialect: dialect.clone() };
         Begun::Work(work.begin())
     }
@@ -208,7 +209,7 @@ where
     ) -> Pin<Box<impl Future<Output = Reply<R, S::Error>> + Send + 'static + use<S, B, R>>> {
         // Taken apart before the future is made: it would keep room for the whole besides.
         let Self { mut inner, asked, route, dialect } = self;
-        let Asked { ask, request, preferred_wait } = asked;
+        let Asked { ask, request, preferred_wait, .. } = asked;
         Box::pin(async move {
             let (engine, policy) = (&*route.engine, &*route.policy);
             let Turn { mut settled, waited } =
@@ -218,6 +219,12 @@ where
                 let around = (engine, policy);
                 settled =
                     Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around)).await;
+            }
+            if let (Settled::Refused(Refusal::Reused(hint)), Some(_)) =
+                (&mut settled, &ask.keepsake)
+            {
+                let sent = (&*request.parts, request.body.data());
+                *hint = Box::pin(steps::difference(&ask.id, sent, engine, policy)).await;
             }
             let delivery = match settled {
                 Settled::Run(claim, place) => {

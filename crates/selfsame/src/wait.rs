@@ -77,6 +77,11 @@ impl Waiters {
         Some(Place { waiters: self, id, ended, pause: FIRST_PAUSE })
     }
 
+    /// How many wait in all.
+    pub(crate) fn in_all(&self) -> usize {
+        self.in_all.load(Ordering::Relaxed)
+    }
+
     /// Wakes all who wait for `id`, on whichever node: its run has ended here.
     pub(crate) fn wake(&self, id: &RecordId) {
         self.wake_here(id);

@@ -4,13 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use selfsame::stores::MemoryStore;
+use selfsame::seal::{Keyring, Seal};
+use selfsame::stores::{MemoryStore, SealedStore};
 use selfsame_core::FullStore;
 use selfsame_core::conformance::{Bench, SettableClock};
 
 selfsame_core::conformance_laws! { mod memory: MemoryBench::default }
+selfsame_core::conformance_laws! { mod sealed_memory: Sealed::<MemoryBench>::default }
 #[cfg(feature = "embedded")]
 selfsame_core::conformance_laws! { durable mod embedded: in_a_folder::EmbeddedBench::new }
+#[cfg(feature = "embedded")]
+selfsame_core::conformance_laws! {
+    durable mod sealed_embedded: || Sealed(in_a_folder::EmbeddedBench::new())
+}
 
 #[derive(Default)]
 struct MemoryBench {
@@ -29,6 +35,28 @@ impl Bench for MemoryBench {
 
     async fn pass(&self, time: Duration) {
         self.clock.pass(time);
+    }
+}
+
+/// Another bench, whose store is sealed.
+#[derive(Default)]
+struct Sealed<B>(B);
+
+const KEYS: &str = "a AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
+
+#[async_trait]
+impl<B: Bench> Bench for Sealed<B> {
+    async fn open(&self) -> Arc<dyn FullStore> {
+        let seal = Seal::new(Keyring::parse(KEYS).expect("valid"));
+        Arc::new(SealedStore::new(self.0.open().await, seal))
+    }
+
+    fn is_durable(&self) -> bool {
+        self.0.is_durable()
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.0.pass(time).await;
     }
 }
 

@@ -179,9 +179,18 @@ impl Gateway {
 
     /// Has the file read again, by the admin listener.
     pub(crate) fn reload(&self) -> Answer {
-        let token = std::fs::read_to_string(self.data().join("admin-token")).expect("a token");
+        let token = std::fs::read_to_string(self.token_file()).expect("a token");
         let bearer = format!("Bearer {}", token.trim());
         self.admin("POST", "/api/v1/reload").header("Authorization", &bearer).send()
+    }
+
+    /// Where the admin token is: beside the data, or where it is made for a database.
+    fn token_file(&self) -> PathBuf {
+        let made = match self.setup.store {
+            None => self.data(),
+            Some(_) => self.folder().join("selfsame-data"),
+        };
+        made.join("admin-token")
     }
 
     /// Where upstreams save checkpoints.
@@ -196,7 +205,7 @@ impl Gateway {
             .args(args)
             .args(["--admin", &format!("http://{}", self.admin)])
             .arg("--token-file")
-            .arg(self.data().join("admin-token"))
+            .arg(self.token_file())
             .output()
             .expect("the command runs")
     }

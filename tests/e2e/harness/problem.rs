@@ -6,7 +6,7 @@ use super::Answer;
 
 /// The contract's refusals: slug, status, whether a retry can help (where that is fixed), and
 /// whether `Retry-After` is due.
-const REFUSALS: [(&str, u16, Option<bool>, bool); 14] = [
+const REFUSALS: [(&str, u16, Option<bool>, bool); 16] = [
     ("missing-key", 400, Some(false), false),
     ("invalid-key", 400, Some(false), false),
     ("missing-tenant", 401, Some(false), false),
@@ -20,6 +20,8 @@ const REFUSALS: [(&str, u16, Option<bool>, bool); 14] = [
     ("upstream-unreachable", 502, Some(true), false),
     ("upstream-failed", 502, None, false),
     ("store-unavailable", 503, Some(true), true),
+    ("auth-unavailable", 503, Some(true), true),
+    ("overloaded", 503, Some(true), true),
     ("upstream-timeout", 504, Some(true), false),
 ];
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Trial;
 use super::samples::{LEASE, MARGIN, answer, ask, ask_of, retry};
 use crate::Fenced::Applied;
-use crate::{Ask, Count, Find, Record, RecordId, Recover, Release, Tenant};
+use crate::{Ask, Count, Find, Record, RecordId, Recover, Release, Tenant, Whose};
 
 /// A key is looked up without knowing whose it is.
 pub async fn a_key_is_found_for_each_of_its_tenants(trial: Trial) {
@@ -75,6 +75,34 @@ pub async fn finding_is_bounded(trial: Trial) {
         assert_eq!(trial.find(&find, 4).await.len(), 4, "{find:?}");
         assert_eq!(trial.find(&find, 10).await.len(), 6, "{find:?}");
     }
+}
+
+/// All that a tenant has is gone through in bites, and nothing of another's.
+pub async fn a_tenant_s_records_are_found_in_order(trial: Trial) {
+    let tenants = [Tenant::named("header:x-tenant", "acme"), Tenant::credential("c", b"secret")];
+    for (tenant, name) in tenants.iter().zip([Some("acme"), None]) {
+        let asks: Vec<_> = (0..5).map(|at| ask_of(tenant, &format!("k-{at}"))).collect();
+        for ask in &asks {
+            let lease = trial.run(ask).await.lease;
+            assert_eq!(trial.complete(&lease, &answer("done")).await, Applied);
+        }
+        let tag = Whose::Tag(asks[0].label.tenant);
+        for whose in [Some(tag), name.map(|name| Whose::Name(name.to_owned()))].iter().flatten() {
+            let (mut found, mut after) = (Vec::new(), None);
+            loop {
+                let find = Find::Tenant { whose: whose.clone(), after };
+                let bite = trial.find(&find, 2).await;
+                assert!(bite.len() <= 2);
+                let Some(last) = bite.last() else { break };
+                after = Some(last.id);
+                found.extend(bite.iter().map(|record| record.id));
+            }
+            assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
+            assert_eq!(BTreeSet::from_iter(found), asks.iter().map(|ask| ask.id).collect());
+        }
+    }
+    let nobody = Find::Tenant { whose: Whose::Name("globex".into()), after: None };
+    assert_eq!(trial.find(&nobody, 10).await, []);
 }
 
 /// How many there are of each.

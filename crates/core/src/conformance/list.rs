@@ -85,6 +85,16 @@ macro_rules! each_law {
                 a_key_keeps_its_birth_through_all_its_claims
                 a_key_that_is_new_again_has_another_birth
             }
+            keepsake {
+                a_keepsake_is_kept_as_it_was_asked
+                a_keepsake_is_that_of_the_first_claim
+                a_kept_request_goes_with_the_outcome
+                a_tombstone_keeps_nothing_of_its_request
+                a_key_that_is_new_again_keeps_its_new_request
+                finding_shows_no_kept_requests
+                whatever_was_abandoned_is_found
+                abandoned_records_are_found_a_few_at_a_time
+            }
             mismatch {
                 a_mismatch_changes_nothing_of_a_running_key
                 a_mismatch_never_takes_over_a_dead_claim
@@ -200,12 +210,26 @@ macro_rules! each_law {
                 one_of_two_decisions_counts
                 a_decision_ends_the_claim_before_it
             }
+            erase {
+                an_erased_key_keeps_nothing_and_is_refused
+                an_answer_that_was_just_replayed_is_erased
+                an_erased_key_is_refused_for_the_rest_of_its_life
+                a_running_key_is_not_erased
+                a_held_key_that_is_erased_stays_used_for_an_hour
+                the_late_owner_of_an_erased_key_loses
+                erasing_twice_changes_nothing
+                a_missing_key_cannot_be_erased
+                an_erasure_leaves_other_keys_alone
+                an_erasure_beside_a_claim_refuses_it_or_is_refused
+                an_erasure_beside_replays_ends_them
+            }
             inspect {
                 a_key_is_found_for_each_of_its_tenants
                 a_key_is_found_only_by_its_very_text
                 a_record_is_found_by_the_beginning_of_its_id
                 whatever_waits_for_a_person_is_found
                 finding_is_bounded
+                a_tenant_s_records_are_found_in_order
                 records_are_counted_by_state
                 the_clock_that_decides_is_shown
                 looking_changes_nothing
@@ -236,9 +260,11 @@ macro_rules! each_restart_law {
                 a_failed_key_outlives_a_restart
                 a_birth_outlives_a_restart
                 a_hold_outlives_a_restart
+                a_keepsake_outlives_a_restart
                 what_is_gone_stays_gone_over_a_restart
                 keys_expire_over_a_restart
                 a_tombstone_outlives_a_restart
+                an_erasure_outlives_a_restart
                 facts_outlive_a_restart
             }
         }

@@ -34,10 +34,12 @@ mod trial;
 
 pub mod birth;
 pub mod claim;
+pub mod erase;
 pub mod expiry;
 pub mod facts;
 pub mod fence;
 pub mod inspect;
+pub mod keepsake;
 pub mod mismatch;
 pub mod recover;
 pub mod release;

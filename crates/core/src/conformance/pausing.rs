@@ -7,9 +7,9 @@ use async_trait::async_trait;
 
 use super::pauses::Pauses;
 use crate::{
-    Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError, Sweep,
-    Swept, Timestamp,
+    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, FullStore,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
+    StoreError, Sweep, Swept, Timestamp,
 };
 
 pub(super) struct Pausing {
@@ -89,6 +89,10 @@ impl Inspect for Pausing {
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError> {
         self.around(self.store.resolve(id, fence, resolution)).await
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        self.around(self.store.erase(ids)).await
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

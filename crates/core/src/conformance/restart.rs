@@ -2,10 +2,10 @@
 
 use super::Trial;
 use super::samples::{
-    LEASE, MARGIN, RETENTION, answer, ask, checkpoint, mismatch, remembered, retry,
+    LEASE, MARGIN, RETENTION, answer, ask, checkpoint, kept, mismatch, remembered, retry,
 };
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, Claimed, Fence, Recover, Release, Resolution, Resolved};
+use crate::{Ask, Claimed, Erased, Fence, Keepsake, Recover, Release, Resolution, Resolved};
 
 /// An answer that was acknowledged is there.
 pub async fn an_answer_outlives_a_restart(trial: Trial) {
@@ -102,6 +102,19 @@ pub async fn a_hold_outlives_a_restart(trial: Trial) {
     assert_eq!(trial.replay(&retry(&first)).await.answer, answer("by hand"));
 }
 
+/// What was kept of a request is there, whole while the work may have to be done, and no more than
+/// its outline afterwards.
+pub async fn a_keepsake_outlives_a_restart(trial: Trial) {
+    let first = kept("k");
+    let lease = trial.run(&first).await.lease;
+    let trial = trial.restart().await;
+    assert_eq!(trial.record(&first.id).await.keepsake, first.keepsake);
+    assert_eq!(trial.complete(&lease, &answer("done")).await, Applied);
+    let trial = trial.restart().await;
+    let outline = first.keepsake.and_then(Keepsake::without_request);
+    assert_eq!(trial.record(&first.id).await.keepsake, outline);
+}
+
 /// What was taken away stays away.
 pub async fn what_is_gone_stays_gone_over_a_restart(trial: Trial) {
     let (forgotten, swept) = (ask("forgotten"), ask("swept"));
@@ -130,6 +143,31 @@ pub async fn keys_expire_over_a_restart(trial: Trial) {
 }
 
 /// Nor is a used key forgotten, before or after its answer is taken away.
+pub async fn an_erasure_outlives_a_restart(trial: Trial) {
+    let (first, other, held) = (ask("k"), ask("other"), ask("held"));
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.checkpoint(&lease, &checkpoint("paid")).await, Applied);
+    assert_eq!(trial.complete(&lease, &answer("done")).await, Applied);
+    let kept = trial.run(&other).await.lease;
+    assert_eq!(trial.complete(&kept, &answer("kept")).await, Applied);
+    let unknown = trial.run(&held).await.lease;
+    assert_eq!(trial.release(&unknown, Release::Hold).await, Applied);
+    for id in [first.id, held.id] {
+        assert_eq!(trial.erase(&id).await, Erased::Done);
+    }
+    let before = trial.record(&first.id).await;
+    let trial = trial.restart().await;
+    assert_eq!(trial.record(&first.id).await, before);
+    for ask in [&first, &held] {
+        assert_eq!(trial.claim(&retry(ask)).await, Claimed::Expired);
+    }
+    assert_eq!(trial.complete(&lease, &answer("late")).await, Lost);
+    assert_eq!(trial.complete(&unknown, &answer("late")).await, Lost);
+    assert_eq!(trial.replay(&retry(&other)).await.answer, answer("kept"));
+    assert_eq!(trial.erase(&first.id).await, Erased::Done, "once more");
+}
+
+/// A tombstone is there, written down or not.
 pub async fn a_tombstone_outlives_a_restart(trial: Trial) {
     let first = remembered("k");
     let lease = trial.run(&first).await.lease;

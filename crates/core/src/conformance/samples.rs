@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, StatusCode};
 
 use crate::{
     Answer, AnswerBody, Ask, AttemptId, Checkpoint, Fingerprint, FingerprintForm, FingerprintRules,
-    Key, Label, RecordId, Recover, RequestFacts, Scope, Secret, Tenant,
+    Keepsake, Key, Label, RecordId, Recover, RequestFacts, Scope, Secret, Tenant,
 };
 
 /// How long the laws' claims live.
@@ -45,12 +45,22 @@ pub fn ask_of(tenant: &Tenant, key: &str) -> Ask {
             key,
             route: "POST /charges".into(),
         },
+        keepsake: None,
     }
 }
 
 /// A first ask for a `key` that is remembered after its retention.
 pub fn remembered(key: &str) -> Ask {
     Ask { remember: REMEMBER, ..ask(key) }
+}
+
+/// A first ask for a `key` that keeps something of its request.
+pub fn kept(key: &str) -> Ask {
+    let keepsake = Keepsake {
+        outline: Some(Bytes::from_static(b"\0outline\xff")),
+        request: Some(Bytes::from(format!("POST /charges of {key}\0\u{ff}").repeat(500))),
+    };
+    Ask { keepsake: Some(Box::new(keepsake)), ..ask(key) }
 }
 
 /// The same request, sent once more: a wish of its own.
@@ -90,8 +100,5 @@ pub fn answer(body: impl Into<Bytes>) -> Answer {
 
 /// The recovery point of this name.
 pub fn checkpoint(recovery_point: &str) -> Checkpoint {
-    Checkpoint {
-        recovery_point: recovery_point.to_owned(),
-        data: Bytes::from(format!("{recovery_point}\0\u{ff}")),
-    }
+    Checkpoint::new(recovery_point, format!("{recovery_point}\0\u{ff}"))
 }

@@ -8,8 +8,8 @@ use super::Bench;
 use super::pauses::Pauses;
 use super::pausing::Pausing;
 use crate::{
-    Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Grant, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, Sweep, Swept,
+    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Grant, Inspect,
+    Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, Sweep, Swept,
     Timestamp,
 };
 
@@ -57,6 +57,17 @@ impl Trial {
             outputs.push(task.await.expect("a rival does not panic"));
         }
         outputs
+    }
+
+    /// Runs two rivals of different kinds at the same time, each on its own task.
+    pub async fn race_two<L, R>(&self, left: L, right: R) -> (L::Output, R::Output)
+    where
+        L: Future<Output: Send> + Send + 'static,
+        R: Future<Output: Send> + Send + 'static,
+    {
+        let (left, right) = (self.pauses.spawn(left), self.pauses.spawn(right));
+        let not_panicking = "a rival does not panic";
+        (left.await.expect(not_panicking), right.await.expect(not_panicking))
     }
 
     /// Asks for all of `asks` at the same time.
@@ -163,6 +174,13 @@ impl Trial {
     /// [`Inspect::resolve`].
     pub async fn resolve(&self, id: &RecordId, fence: Fence, resolution: &Resolution) -> Resolved {
         self.store.resolve(id, fence, resolution).await.expect(WORKS)
+    }
+
+    /// [`Inspect::erase`], of one.
+    pub async fn erase(&self, id: &RecordId) -> Erased {
+        let erased = self.store.erase(std::slice::from_ref(id)).await.expect(WORKS);
+        let [erased] = erased[..] else { panic!("one was to be erased, not {erased:?}") };
+        erased
     }
 
     /// [`Inspect::count`].

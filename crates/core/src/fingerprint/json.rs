@@ -23,6 +23,30 @@ pub(crate) fn canonical(text: &[u8], ignore: &[JsonPointer]) -> Option<Vec<u8>> 
     reader.rest.is_empty().then_some(reader.out)
 }
 
+/// The members of a text in canonical form, each its name, in quotes, and its value; nothing where
+/// it is no object.
+pub(crate) fn members(canonical: &[u8]) -> Option<Vec<(&[u8], &[u8])>> {
+    let mut reader = Reader { rest: canonical, out: Vec::new(), members: Vec::new() };
+    let mut members = Vec::new();
+    reader.expect(b'{')?;
+    if reader.expect(b'}').is_some() {
+        return Some(members);
+    }
+    loop {
+        let from = reader.rest;
+        reader.string()?;
+        let name = &from[..from.len() - reader.rest.len()];
+        reader.expect(b':')?;
+        let from = reader.rest;
+        reader.value(DEPTH_MAX, &LeftOut::default())?;
+        members.push((name, &from[..from.len() - reader.rest.len()]));
+        reader.out.clear();
+        if reader.expect(b',').is_none() {
+            return reader.expect(b'}').map(|()| members);
+        }
+    }
+}
+
 /// Reads UTF-8, and writes it to `out` as it goes: one buffer for all values, however deep.
 struct Reader<'a> {
     rest: &'a [u8],

@@ -4,6 +4,7 @@ mod content_type;
 mod encoding;
 mod json;
 mod multipart;
+mod outline;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -17,6 +18,7 @@ use multipart::Part;
 
 pub(crate) use encoding::decoded;
 pub(crate) use json::write_character;
+pub use outline::{Difference, Outline};
 
 /// What a fingerprint is made of. Credentials, dates and trace headers are never part of it.
 #[derive(Debug, Clone, Copy)]
@@ -96,39 +98,22 @@ impl Fingerprint {
         rules: &FingerprintRules<'_>,
         secret: Option<&Secret>,
     ) -> Self {
-        let (encoding, bytes_max) = (facts.content_encoding, rules.unpacked_bytes_max);
-        let (kind, unpacked) = match rules.form {
-            FingerprintForm::Raw => (None, None),
-            FingerprintForm::Canonical => (
-                facts.content_type.and_then(ContentType::read),
-                encoding::decoded(encoding, facts.body, bytes_max),
-            ),
-        };
-        let content = match (&kind, &unpacked) {
-            (Some(kind), Some(body)) => Content::read(kind, body, rules.ignore),
-            (None, Some(body)) => Content::Raw(body),
-            (_, None) => Content::Raw(facts.body),
-        };
-        let left_out = matches!(content, Content::Form(_)).then_some("boundary");
-        let content_type = match &kind {
-            Some(kind) => Some(kind.text(left_out)),
-            None => facts.content_type.map(Cow::Borrowed),
-        };
-
-        let mut digester = Digester::new(secret, "fingerprint/1");
-        digester.field(facts.method.as_str().as_bytes());
-        digester.optional(facts.authority.map(<[u8]>::to_ascii_lowercase).as_deref());
-        digester.field(facts.path.as_bytes());
-        digester.optional(facts.query.map(str::as_bytes));
-        digester.optional(content_type.as_deref());
-        digester.optional(encoding.filter(|_| unpacked.is_none()));
-        digester.count(facts.headers.len());
-        for (name, value) in facts.headers {
-            digester.field(name.as_bytes());
-            digester.optional(value.as_deref());
-        }
-        content.digest(&mut digester);
-        Self::sealed(digester, secret)
+        read(facts, rules, |content, content_type, encoding| {
+            let mut digester = Digester::new(secret, "fingerprint/1");
+            digester.field(facts.method.as_str().as_bytes());
+            digester.optional(facts.authority.map(<[u8]>::to_ascii_lowercase).as_deref());
+            digester.field(facts.path.as_bytes());
+            digester.optional(facts.query.map(str::as_bytes));
+            digester.optional(content_type);
+            digester.optional(encoding);
+            digester.count(facts.headers.len());
+            for (name, value) in facts.headers {
+                digester.field(name.as_bytes());
+                digester.optional(value.as_deref());
+            }
+            content.digest(&mut digester);
+            Self::sealed(digester, secret)
+        })
     }
 
     /// The fingerprint of a call of `function` with this `input`, which is JSON.
@@ -160,6 +145,34 @@ impl Fingerprint {
         let secret_id = u32::from_be_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);
         Self { version: bytes[0], secret_id, digest }
     }
+}
+
+/// Reads a body by the rules, and gives it to `then` with what counts of the content type and of the
+/// encoding.
+fn read<T>(
+    facts: &RequestFacts<'_>,
+    rules: &FingerprintRules<'_>,
+    then: impl FnOnce(&Content<'_>, Option<&[u8]>, Option<&[u8]>) -> T,
+) -> T {
+    let (encoding, bytes_max) = (facts.content_encoding, rules.unpacked_bytes_max);
+    let (kind, unpacked) = match rules.form {
+        FingerprintForm::Raw => (None, None),
+        FingerprintForm::Canonical => (
+            facts.content_type.and_then(ContentType::read),
+            encoding::decoded(encoding, facts.body, bytes_max),
+        ),
+    };
+    let content = match (&kind, &unpacked) {
+        (Some(kind), Some(body)) => Content::read(kind, body, rules.ignore),
+        (None, Some(body)) => Content::Raw(body),
+        (_, None) => Content::Raw(facts.body),
+    };
+    let left_out = matches!(content, Content::Form(_)).then_some("boundary");
+    let content_type = match &kind {
+        Some(kind) => Some(kind.text(left_out)),
+        None => facts.content_type.map(Cow::Borrowed),
+    };
+    then(&content, content_type.as_deref(), encoding.filter(|_| unpacked.is_none()))
 }
 
 impl<'a> Content<'a> {

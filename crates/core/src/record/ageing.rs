@@ -38,6 +38,17 @@ impl<A> Record<A> {
         }
     }
 
+    /// Whether it keeps its request, and its work was left without an outcome: whoever has that
+    /// request may see to one, as far as `recover` allows another run or a person would.
+    pub fn is_abandoned(&self, now: Timestamp) -> bool {
+        let is_left = match self.state {
+            State::Claimed { .. } => !self.is_leased(now),
+            State::Held { .. } => true,
+            State::Completed { .. } | State::Failed | State::Tombstone => false,
+        };
+        is_left && self.kept_request().is_some()
+    }
+
     /// Whether the key is new again. A live lease, a hold and a tombstone outlast the retention.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.known_until() && !self.is_leased(now) && !self.is_held(now)
@@ -102,6 +113,7 @@ impl<A> Record<A> {
         if self.due(now) == Some(Due::Burial) {
             self.state = State::Tombstone;
             self.checkpoint = None;
+            self.keepsake = None;
         }
     }
 }

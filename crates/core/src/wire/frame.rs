@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Landing = 4,
     Phase = 5,
     BareAnswer = 6,
+    Keepsake = 7,
 }
 
 pub(super) mod tag {
@@ -50,6 +51,10 @@ pub(super) mod tag {
     pub const REMEMBER: u8 = 26;
     pub const ORDINAL: u8 = 27;
     pub const NAME: u8 = 28;
+    pub const KEEPSAKE: u8 = 29;
+    pub const OUTLINE: u8 = 30;
+    pub const REQUEST: u8 = 31;
+    pub const SEALED: u8 = 40;
 }
 
 /// A frame that is being written.
@@ -75,8 +80,10 @@ impl Writer {
     pub(super) fn answer(&mut self, answer: &Answer) {
         self.field(tag::STATUS, &answer.status.as_u16().to_be_bytes());
         self.headers(tag::HEADER, &answer.headers);
-        if let AnswerBody::Kept(body) = &answer.body {
-            self.field(tag::BODY, body);
+        match &answer.body {
+            AnswerBody::Kept(body) => self.field(tag::BODY, body),
+            AnswerBody::Sealed(sealed) => self.field(tag::SEALED, sealed),
+            AnswerBody::NotKept => {}
         }
         self.headers(tag::TRAILER, &answer.trailers);
     }
@@ -180,9 +187,10 @@ impl<'a> Fields<'a> {
         let status =
             StatusCode::from_u16(status).map_err(|_| WireError::Field { tag: tag::STATUS })?;
         let headers = self.headers(tag::HEADER)?;
-        let body = match self.optional(tag::BODY) {
-            Some(body) => AnswerBody::Kept(Bytes::copy_from_slice(body)),
-            None => AnswerBody::NotKept,
+        let body = match (self.optional(tag::BODY), self.optional(tag::SEALED)) {
+            (Some(body), _) => AnswerBody::Kept(Bytes::copy_from_slice(body)),
+            (None, Some(sealed)) => AnswerBody::Sealed(Bytes::copy_from_slice(sealed)),
+            (None, None) => AnswerBody::NotKept,
         };
         let trailers = self.headers(tag::TRAILER)?;
         Ok(Answer { status, headers, body, trailers })

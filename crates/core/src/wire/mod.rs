@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
-    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Label, Lease, Phase, Record,
-    RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Label, Lease, Phase,
+    Record, RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
 };
 
 /// The version this build writes.
@@ -62,11 +62,14 @@ pub fn encode_record(record: &Record) -> Vec<u8> {
     if let Some(checkpoint) = &record.checkpoint {
         writer.field(tag::CHECKPOINT, &encode_checkpoint(&record.id, checkpoint));
     }
+    if let Some(keepsake) = &record.keepsake {
+        writer.field(tag::KEEPSAKE, &encode_keepsake(&record.id, keepsake));
+    }
     writer.finish()
 }
 
-/// The checksum of a record without its answer and its checkpoint, for stores that keep it in
-/// columns and those apart.
+/// The checksum of a record without its answer, its checkpoint and its keepsake, for stores that keep
+/// it in columns and those apart.
 pub fn head_checksum(record: &Record) -> u32 {
     crc32fast::hash(&head(record).bytes)
 }
@@ -102,6 +105,10 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
         Some(frame) => Some(decode_checkpoint(&id, frame)?),
         None => None,
     };
+    let keepsake = match fields.optional(tag::KEEPSAKE) {
+        Some(frame) => Some(Box::new(decode_keepsake(&id, frame)?)),
+        None => None,
+    };
     fields.end()?;
     let state =
         state_from_code(state_code, at, answer).ok_or(WireError::Field { tag: tag::STATE })?;
@@ -120,6 +127,7 @@ pub fn decode_record(bytes: &[u8]) -> Result<Record, WireError> {
         retention,
         remember,
         label,
+        keepsake,
     })
 }
 
@@ -199,7 +207,8 @@ pub fn encode_checkpoint(id: &RecordId, checkpoint: &Checkpoint) -> Vec<u8> {
     let mut writer = Writer::new(Kind::Checkpoint);
     writer.field(tag::ID, id.as_bytes());
     writer.field(tag::RECOVERY_POINT, checkpoint.recovery_point.as_bytes());
-    writer.field(tag::DATA, &checkpoint.data);
+    let tag = if checkpoint.is_sealed { tag::SEALED } else { tag::DATA };
+    writer.field(tag, &checkpoint.data);
     writer.finish()
 }
 
@@ -208,9 +217,36 @@ pub fn decode_checkpoint(id: &RecordId, bytes: &[u8]) -> Result<Checkpoint, Wire
     let mut fields = Fields::open(bytes, Kind::Checkpoint)?;
     fields.about(id)?;
     let recovery_point = fields.text(tag::RECOVERY_POINT)?.to_owned();
-    let data = Bytes::copy_from_slice(fields.take(tag::DATA)?);
+    let sealed = fields.optional(tag::SEALED);
+    let data = match sealed {
+        Some(sealed) => Bytes::copy_from_slice(sealed),
+        None => Bytes::copy_from_slice(fields.take(tag::DATA)?),
+    };
     fields.end()?;
-    Ok(Checkpoint { recovery_point, data })
+    Ok(Checkpoint { recovery_point, data, is_sealed: sealed.is_some() })
+}
+
+/// What is kept of a request, bound to its record.
+pub fn encode_keepsake(id: &RecordId, keepsake: &Keepsake) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Keepsake);
+    writer.field(tag::ID, id.as_bytes());
+    if let Some(outline) = &keepsake.outline {
+        writer.field(tag::OUTLINE, outline);
+    }
+    if let Some(request) = &keepsake.request {
+        writer.field(tag::REQUEST, request);
+    }
+    writer.finish()
+}
+
+/// Reads what [`encode_keepsake`] wrote for this record.
+pub fn decode_keepsake(id: &RecordId, bytes: &[u8]) -> Result<Keepsake, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Keepsake)?;
+    fields.about(id)?;
+    let outline = fields.optional(tag::OUTLINE).map(Bytes::copy_from_slice);
+    let request = fields.optional(tag::REQUEST).map(Bytes::copy_from_slice);
+    fields.end()?;
+    Ok(Keepsake { outline, request })
 }
 
 /// A finished phase.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use selfsame_core::conformance::{Bench, SettableClock};
 use selfsame_core::{
-    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced,
-    Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution,
-    Resolved, State, Store, StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Birth, Checkpoint, Claimed, Clock, Count, Due, Erased, Facts, Fence,
+    Fenced, Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay,
+    Resolution, Resolved, State, Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 /// What is wrong with a store.
@@ -36,6 +36,11 @@ pub(crate) enum Flaw {
     ShowsTheAnswersOfTombstones,
     BuriesForEver,
     RemembersWhatWasNotDone,
+    KeepsTheLastRequest,
+    KeepsTheRequestForGood,
+    ForgetsWhatIsErased,
+    ErasesWhatRuns,
+    ErasesAnswersAlone,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -105,6 +110,9 @@ impl Flawed {
             }
             (Some(found), Some(Flaw::ExpiresOnlyBySweeping)) => {
                 found.expires_at = found.expires_at.max(now + Duration::from_secs(1));
+            }
+            (Some(found), Some(Flaw::KeepsTheLastRequest)) => {
+                found.keepsake = ask.keepsake.clone();
             }
             (Some(found), Some(Flaw::TakesEveryoneForARival)) => {
                 found.attempt_id = AttemptId::random();
@@ -228,7 +236,12 @@ impl Store for Flawed {
         if self.has(Flaw::KeepsTheLastAnswer) && record.is_claimed_by(&lease) {
             record.state = State::Claimed { lease_until: now };
         }
-        Ok(record.complete(&lease, answer.clone(), now))
+        let keepsake = record.keepsake.clone();
+        let recorded = record.complete(&lease, answer.clone(), now);
+        if self.has(Flaw::KeepsTheRequestForGood) {
+            record.keepsake = keepsake;
+        }
+        Ok(recorded)
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
@@ -291,10 +304,17 @@ impl Inspect for Flawed {
             Find::Key(key) => record.label.key.as_str() == key,
             Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
             Find::Held => record.is_held(now),
+            Find::Abandoned { after } => {
+                record.is_abandoned(now) && after.is_none_or(|after| record.id > after)
+            }
+            Find::Tenant { whose, after } => {
+                whose.is_of(&record.label) && after.is_none_or(|after| record.id > after)
+            }
         };
         let data = self.lock();
         let seen = data.records.values().filter_map(|record| self.seen(record, now));
-        Ok(seen.filter(is_match).take(most).collect())
+        let found = seen.filter(is_match).take(most);
+        Ok(found.map(Record::without_request).collect())
     }
 
     async fn resolve(
@@ -309,6 +329,28 @@ impl Inspect for Flawed {
             Some(record) => Ok(record.resolve(fence, resolution.clone(), now)),
             None => Ok(Resolved::Missing),
         }
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        let now = self.clock.now();
+        let mut data = self.lock();
+        let erased = ids.iter().map(|id| {
+            let found = data.records.get_mut(id).filter(|record| !record.is_expired(now));
+            let Some(record) = found else { return Erased::Missing };
+            let before = record.clone();
+            if self.has(Flaw::ErasesWhatRuns) && record.is_leased(now) {
+                record.state = State::Failed;
+            }
+            let erased = record.erase(now);
+            if self.has(Flaw::ErasesAnswersAlone) {
+                record.checkpoint = before.checkpoint;
+            }
+            if self.has(Flaw::ForgetsWhatIsErased) && erased == Erased::Done {
+                data.records.remove(id);
+            }
+            erased
+        });
+        Ok(erased.collect())
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

@@ -185,3 +185,40 @@ async fn a_store_that_remembers_what_was_not_done_is_rejected() {
     let laws = ["only_a_completed_key_is_remembered"];
     expect_caught(Flaw::RemembersWhatWasNotDone, &laws).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_keeps_the_last_request_is_rejected() {
+    let laws = ["a_keepsake_is_that_of_the_first_claim"];
+    expect_caught(Flaw::KeepsTheLastRequest, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_keeps_requests_for_good_is_rejected() {
+    let laws = ["a_kept_request_goes_with_the_outcome", "a_keepsake_outlives_a_restart"];
+    expect_caught(Flaw::KeepsTheRequestForGood, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_forgets_what_is_erased_is_rejected() {
+    let laws = [
+        "an_erased_key_keeps_nothing_and_is_refused",
+        "an_erased_key_is_refused_for_the_rest_of_its_life",
+        "a_held_key_that_is_erased_stays_used_for_an_hour",
+        "an_erasure_outlives_a_restart",
+    ];
+    expect_caught(Flaw::ForgetsWhatIsErased, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_erases_what_runs_is_rejected() {
+    expect_caught(Flaw::ErasesWhatRuns, &["a_running_key_is_not_erased"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_erases_answers_alone_is_rejected() {
+    let laws = [
+        "an_erased_key_keeps_nothing_and_is_refused",
+        "a_held_key_that_is_erased_stays_used_for_an_hour",
+    ];
+    expect_caught(Flaw::ErasesAnswersAlone, &laws).await;
+}

@@ -82,7 +82,7 @@ async fn resolve(
     fence: u64,
     resolution: Resolution,
 ) -> Result<StatusCode, Failure> {
-    let id = record_id(id).ok_or_else(|| Failure::bad("the record id is not 64 hex digits"))?;
+    let id = RecordId::parse(id).ok_or_else(|| Failure::bad("a record id is 64 hex digits"))?;
     match admin.store.resolve(&id, Fence::from_number(fence), &resolution).await? {
         Resolved::Done => {
             tracing::info!(record = id.short(), "a held key was resolved by an operator");
@@ -116,22 +116,11 @@ fn may_be_id(text: &str) -> bool {
     hex && (ID_PREFIX_MIN..=2 * RecordId::LEN).contains(&text.len())
 }
 
-fn record_id(text: &str) -> Option<RecordId> {
-    let mut bytes = [0; RecordId::LEN];
-    if text.len() != 2 * RecordId::LEN || !may_be_id(text) {
-        return None;
-    }
-    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(RecordId::from_bytes(bytes))
-}
-
 /// What went wrong, in words.
-pub(super) struct Failure(StatusCode, String);
+pub(super) struct Failure(pub(super) StatusCode, pub(super) String);
 
 impl Failure {
-    fn bad(text: impl Into<String>) -> Self {
+    pub(super) fn bad(text: impl Into<String>) -> Self {
         Self(StatusCode::BAD_REQUEST, text.into())
     }
 }

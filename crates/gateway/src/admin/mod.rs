@@ -2,6 +2,7 @@
 
 pub(crate) mod api;
 mod auth;
+pub(crate) mod erase;
 mod view;
 
 use std::sync::Arc;
@@ -42,13 +43,15 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
     /api/v1/keys    ?find=KEY or ?find=RECORD-ID; without it, the keys that are held\n\
     /.well-known/idempotency    the contract page, as clients read it\n\
     /api/v1/reload  POST: reads the configuration again, as SIGHUP does\n\n\
-    On the command line: selfsame keys show|free|complete\n";
+    On the command line: selfsame keys show|free|complete|erase\n";
 
 /// Serves until the process ends: health must be told while connections drain.
 pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::Result<()> {
     let acting = Router::new()
         .route("/api/v1/keys/{id}/free", post(api::free))
         .route("/api/v1/keys/{id}/complete", post(api::complete))
+        .route("/api/v1/keys/{id}/erase", post(erase::key))
+        .route("/api/v1/tenants/erase", post(erase::tenant))
         .route("/api/v1/reload", post(reload))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::acting));
     let reading = Router::new()

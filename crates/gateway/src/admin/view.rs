@@ -12,6 +12,8 @@ pub(crate) struct RecordView {
     pub(crate) key: String,
     /// The tenant's name, or the beginning of its tag where it is a credential.
     pub(crate) tenant: String,
+    /// What stands for the tenant in the store.
+    pub(crate) tenant_tag: String,
     pub(crate) route: String,
     pub(crate) state: String,
     pub(crate) attempt: u32,
@@ -48,15 +50,15 @@ impl RecordView {
         let tenant = match &record.label.tenant_name {
             Some(name) => name.to_string(),
             None => {
-                let tag = record.label.tenant.as_bytes();
-                let tag: String = tag[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-                format!("credential {tag}…")
+                let tag = record.label.tenant.to_string();
+                format!("credential {}…", &tag[..8])
             }
         };
         Self {
             id: record.id.to_string(),
             key: record.label.key.as_str().to_owned(),
             tenant,
+            tenant_tag: record.label.tenant.to_string(),
             route: record.label.route.to_string(),
             state: state_name(record, now).to_owned(),
             attempt: record.attempt,
@@ -69,7 +71,7 @@ impl RecordView {
             answer_status: answer.map(|answer| answer.status.as_u16()),
             answer_bytes: answer.and_then(|answer| match &answer.body {
                 AnswerBody::Kept(body) => Some(body.len()),
-                AnswerBody::NotKept => None,
+                AnswerBody::NotKept | AnswerBody::Sealed(_) => None,
             }),
             advice: advice(record, now).to_owned(),
         }
@@ -102,7 +104,7 @@ fn advice(record: &Record, now: Timestamp) -> &'static str {
         State::Completed { .. } => "Nothing: retries get the recorded answer.",
         State::Failed | State::Held { .. } => "Nothing: the next retry runs.",
         State::Tombstone => {
-            "Nothing: the work was done, its answer is no longer kept, and retries get 410 key-expired."
+            "Nothing: the key was used, its answer is no longer kept, and retries get 410 key-expired."
         }
     }
 }

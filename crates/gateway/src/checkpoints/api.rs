@@ -84,7 +84,7 @@ async fn show(
     let lease = points.lease(path, &headers)?;
     let record = points.store.get(&lease.id).await.map_err(Refusal::Store)?;
     let record = record.filter(|record| record.is_claimed_by(&lease)).ok_or(Refusal::Lost)?;
-    let Checkpoint { recovery_point, data } = record.checkpoint.ok_or(Refusal::NothingSaved)?;
+    let Checkpoint { recovery_point, data, .. } = record.checkpoint.ok_or(Refusal::NothingSaved)?;
     let data = serde_json::from_slice(&data).map_err(|_| Refusal::NotJson)?;
     let written = Written { recovery_point: recovery_point.into(), data };
     Ok(axum::Json(written).into_response())
@@ -149,10 +149,7 @@ fn parse(body: &[u8]) -> Result<Checkpoint, Refusal> {
         )));
     }
     let data = data.unwrap_or(RawValue::NULL).get();
-    Ok(Checkpoint {
-        recovery_point: recovery_point.into_owned(),
-        data: Bytes::copy_from_slice(data.as_bytes()),
-    })
+    Ok(Checkpoint::new(recovery_point, Bytes::copy_from_slice(data.as_bytes())))
 }
 
 async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
@@ -189,7 +186,7 @@ mod tests {
 
     fn parsed(body: &str) -> Result<(String, String), String> {
         match parse(body.as_bytes()) {
-            Ok(Checkpoint { recovery_point, data }) => {
+            Ok(Checkpoint { recovery_point, data, .. }) => {
                 Ok((recovery_point, String::from_utf8(data.to_vec()).expect("JSON is UTF-8")))
             }
             Err(Refusal::Invalid(why)) => Err(why),

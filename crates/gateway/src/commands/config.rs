@@ -4,8 +4,9 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use clap::Subcommand;
+use selfsame::seal::Keyring;
 
 use crate::config::{self, Config, Overrides};
 use crate::tls;
@@ -26,6 +27,12 @@ enum Action {
     },
     /// Prints what a file may hold, as a JSON Schema for editors and other programs
     Schema,
+    /// Prints a new key for encryption, as a line to be put at the top of the key file
+    NewKey {
+        /// What the key is called in that file; a name is used once
+        #[arg(value_name = "ID")]
+        id: String,
+    },
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -36,6 +43,12 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 eprintln!("selfsame: warning: tls.cert: {warning}");
             }
             println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
+        }
+        Action::NewKey { id } => {
+            let line = Keyring::new_line(&id).map_err(|_| {
+                anyhow!("{id:?} cannot name a key: use up to 32 letters, digits, dots, dashes or underscores")
+            })?;
+            writeln!(std::io::stdout(), "{line}")?;
         }
         Action::Schema => writeln!(std::io::stdout(), "{:#}", config::schema())?,
     }

@@ -1,10 +1,10 @@
-//! `selfsame keys`: looks keys up, and decides about those that are held.
+//! `selfsame keys`: looks keys up, decides about those that are held, and erases.
 
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
@@ -13,10 +13,11 @@ use hyper_util::rt::TokioExecutor;
 use tokio::runtime::Runtime;
 
 use crate::admin::api::{CompleteRequest, FreeRequest};
+use crate::admin::erase::{TenantErased, TenantRequest};
 use crate::admin::{RecordView, Token, token_path};
 use crate::config::{Config, Overrides};
 
-/// Looks keys up, and decides about those that are held.
+/// Looks keys up, decides about those that are held, and erases what is kept.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -67,6 +68,18 @@ enum Action {
         #[arg(long)]
         body_file: Option<PathBuf>,
     },
+    /// Takes away what is kept of a key, or of all keys of a tenant; retries get 410 key-expired
+    #[command(group(ArgGroup::new("what").required(true).args(["key", "tenant", "tenant_name"])))]
+    Erase {
+        /// A key, or the beginning of a record's id
+        key: Option<String>,
+        /// All keys of the tenant with this tag, as `keys show` shows it
+        #[arg(long, value_name = "TAG")]
+        tenant: Option<String>,
+        /// All keys of the tenant with this name
+        #[arg(long, value_name = "NAME")]
+        tenant_name: Option<String>,
+    },
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
@@ -94,8 +107,41 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 println!("completed: retries of {} get {status}", record.key);
                 Ok(())
             }
+            Action::Erase { key: Some(key), .. } => {
+                let record = admin.the_one(&key).await?;
+                admin.act(&record, "erase", b"").await?;
+                println!("erased: retries of {} get 410 key-expired", record.key);
+                Ok(())
+            }
+            Action::Erase { tenant, tenant_name, .. } => {
+                erase_tenant(&admin, TenantRequest { tag: tenant, name: tenant_name, after: None })
+                    .await
+            }
         }
     })
+}
+
+/// Erases all that a tenant has, some records at a time.
+async fn erase_tenant(admin: &AdminClient, mut request: TenantRequest) -> Result<()> {
+    let (mut erased, mut running) = (0, 0);
+    loop {
+        let done = admin.post("/api/v1/tenants/erase", &serde_json::to_vec(&request)?).await?;
+        let done: TenantErased = serde_json::from_slice(&done)
+            .context("the admin API answered something else than what it erased")?;
+        erased += done.erased;
+        running += done.running;
+        match done.next {
+            Some(next) => request.after = Some(next),
+            None => break,
+        }
+    }
+    println!("erased: {erased} records");
+    match running {
+        0 => Ok(()),
+        _ => bail!(
+            "{running} keys were running and were left alone: erase them when they have ended"
+        ),
+    }
 }
 
 async fn show(admin: &AdminClient, key: Option<String>, json: bool) -> Result<()> {
@@ -126,6 +172,7 @@ fn card(record: &RecordView) -> String {
         ("key", record.key.clone()),
         ("record", record.id.clone()),
         ("tenant", record.tenant.clone()),
+        ("tag", record.tenant_tag.clone()),
         ("route", record.route.clone()),
         ("state", state),
         ("attempt", format!("{} (fence {})", record.attempt, record.fence)),
@@ -186,30 +233,41 @@ impl AdminClient {
     /// The one held record that `key` names.
     async fn the_held(&self, key: &str) -> Result<RecordView> {
         let found = self.find(Some(key)).await?;
-        let held: Vec<&RecordView> = found.iter().filter(|record| record.state == "held").collect();
+        let held = found.iter().filter(|record| record.state == "held");
+        let held: Vec<RecordView> = held.cloned().collect();
         match (&*held, &*found) {
             ([], []) => bail!("nothing is known of {key}"),
             ([], [other, ..]) => bail!("{key} is {}, not held: {}", other.state, other.advice),
-            ([only], _) => Ok((*only).clone()),
+            ([only], _) => Ok(only.clone()),
             (several, _) => {
-                let ids: Vec<String> = several
-                    .iter()
-                    .map(|record| format!("  {}  {}", &record.id[..12], record.tenant))
-                    .collect();
-                bail!("several tenants hold {key}; name the record:\n{}", ids.join("\n"))
+                bail!("several tenants hold {key}; name the record:\n{}", ids(several))
             }
         }
     }
 
+    /// The one record that `key` names.
+    async fn the_one(&self, key: &str) -> Result<RecordView> {
+        let found = self.find(Some(key)).await?;
+        match &*found {
+            [] => bail!("nothing is known of {key}"),
+            [only] => Ok(only.clone()),
+            several => bail!("several records have {key}; name one:\n{}", ids(several)),
+        }
+    }
+
     async fn act(&self, record: &RecordView, action: &str, body: &[u8]) -> Result<()> {
+        self.post(&format!("/api/v1/keys/{}/{action}", record.id), body).await.map(drop)
+    }
+
+    async fn post(&self, path: &str, body: &[u8]) -> Result<Bytes> {
         let token = Token::read(&self.token_file)?;
         let request = Request::builder()
             .method(Method::POST)
-            .uri(self.uri(&format!("/api/v1/keys/{}/{action}", record.id))?)
+            .uri(self.uri(path)?)
             .header(AUTHORIZATION, token.bearer())
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::copy_from_slice(body)))?;
-        self.send(request).await.map(drop)
+        self.send(request).await
     }
 
     fn uri(&self, path: &str) -> Result<Uri> {
@@ -229,6 +287,12 @@ impl AdminClient {
             _ => bail!("{}", String::from_utf8_lossy(&body).trim_end()),
         }
     }
+}
+
+/// Records to choose from, one a line.
+fn ids(records: &[RecordView]) -> String {
+    let line = |record: &RecordView| format!("  {}  {}", &record.id[..12], record.tenant);
+    records.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn escape(text: &str) -> String {

@@ -4,25 +4,35 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use selfsame::Mode;
+
+use super::encryption;
 use super::file::{Flag, Section, Source};
+use super::forward_auth;
 use super::hosts::HOST;
 use super::jwt;
+use super::limits;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TOP};
+use super::names::{
+    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TOP,
+};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
 use super::values::{COUNT_OR_OFF, DURATION, PATH, SWITCH};
 use super::{
-    Admin, Checkpoints, Config, Database, Jwt, Overrides, Redis, Route, RouteSettings, StoreUrl,
-    TenantSource, Upstream,
+    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, Route, RouteSettings,
+    StoreUrl, TenantSource, Upstream,
 };
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
 
 const NEEDS_JWT: &str = "nothing says whose tokens are believed; add [jwt] with key_file, algorithms, issuer and audience";
+const NEEDS_AUTH: &str = "nothing says who is asked; add [forward_auth] with url";
+const NEVER_WAITS: &str = "a request that is only observed waits for nobody, so whose it is cannot be \
+                           asked; take another tenant or another mode";
 const NEEDS_CLIENTS: &str = "nobody is asked for a certificate; set tls.client_ca";
 
 /// Reads `source`, and `overrides` before it.
@@ -63,20 +73,27 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &mut mistakes);
     let Stored { store, spool, database, redis } = read_store(&mut root, overrides, &mut mistakes);
+    let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
+    let limits = limits::read(root.child(&LIMITS), &mut mistakes);
+    let forward_auth = forward_auth::read(root.child(&FORWARD_AUTH), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
     let around = Around {
         upstream: upstream.as_ref(),
         listen,
         jwt: jwt.as_ref(),
+        forward_auth: forward_auth.as_ref(),
         needs_proxies: trusted_proxies.is_empty() && !root.is_wrong("trusted_proxies"),
         needs_clients: tls::asks_nobody(tls.as_ref()) && !root.is_wrong("tls"),
         needs_jwt: !root.child(&JWT).is_written(),
+        needs_auth: !root.child(&FORWARD_AUTH).is_written(),
     };
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
     let of_routes = routes.iter().filter_map(|route| route.upstream.as_ref());
-    let is_encrypted = of_routes.chain(upstream.as_ref()).any(|upstream| upstream.is_encrypted);
+    let asked = forward_auth.as_ref().map(|auth| &auth.service);
+    let mut behind = of_routes.chain(upstream.as_ref()).chain(asked);
+    let is_encrypted = behind.any(|upstream| upstream.is_encrypted);
     let upstream_tls = tls::read_upstream(&mut root, is_encrypted, &mut mistakes);
     root.finish(&mut mistakes);
     mistakes.add_syntax(syntax);
@@ -99,9 +116,12 @@ pub(super) fn check(
             spool,
             database,
             redis,
+            encryption,
             admin,
             jwt,
+            forward_auth,
             checkpoints,
+            limits,
             defaults,
             routes,
         }),
@@ -195,10 +215,12 @@ struct Around<'a> {
     upstream: Option<&'a Upstream>,
     listen: SocketAddr,
     jwt: Option<&'a Jwt>,
+    forward_auth: Option<&'a ForwardAuth>,
     /// What a tenant source may need and is not there.
     needs_proxies: bool,
     needs_clients: bool,
     needs_jwt: bool,
+    needs_auth: bool,
 }
 
 fn read_checkpoints(
@@ -238,21 +260,33 @@ fn read_routes(
     around: &Around<'_>,
     mistakes: &mut Mistakes,
 ) -> (RouteSettings, Vec<Route>) {
-    let Around { upstream, listen, jwt, .. } = *around;
-    let check_tenant =
-        |section: &mut Section<'_>, draft: &mut Draft| match (&mut draft.settings.tenant, jwt) {
-            (TenantSource::Header(_), _) if around.needs_proxies => {
-                section.clash(&["tenant"], NEEDS_PROXIES);
+    let Around { upstream, listen, jwt, forward_auth, .. } = *around;
+    let check_tenant = |section: &mut Section<'_>, draft: &mut Draft| {
+        let is_observed = draft.settings.mode == Mode::Observe;
+        let missing = match &mut draft.settings.tenant {
+            TenantSource::Header(_) => around.needs_proxies.then_some(NEEDS_PROXIES),
+            TenantSource::Mtls => around.needs_clients.then_some(NEEDS_CLIENTS),
+            TenantSource::Jwt { issuer, .. } => {
+                if let Some(jwt) = jwt {
+                    issuer.clone_from(&jwt.issuer);
+                }
+                around.needs_jwt.then_some(NEEDS_JWT)
             }
-            (TenantSource::Mtls, _) if around.needs_clients => {
-                section.clash(&["tenant"], NEEDS_CLIENTS);
+            TenantSource::ForwardAuth { header } => {
+                if let Some(auth) = forward_auth {
+                    header.clone_from(&auth.tenant_header);
+                }
+                if is_observed {
+                    section.clash(&["tenant", "mode"], NEVER_WAITS);
+                }
+                around.needs_auth.then_some(NEEDS_AUTH)
             }
-            (TenantSource::Jwt { .. }, None) if around.needs_jwt => {
-                section.clash(&["tenant"], NEEDS_JWT);
-            }
-            (TenantSource::Jwt { issuer, .. }, Some(jwt)) => issuer.clone_from(&jwt.issuer),
-            _ => {}
+            TenantSource::Authorization | TenantSource::Cookie(_) | TenantSource::None => None,
         };
+        if let Some(text) = missing {
+            section.clash(&["tenant"], text);
+        }
+    };
     let mut idempotency = root.child(&IDEMPOTENCY);
     let mut defaults = Draft::default().changed_by(&mut idempotency);
     check_tenant(&mut idempotency, &mut defaults);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use http::Method;
 use selfsame::ScopeKind;
 
-use crate::jwt;
+use crate::{jwt, tenant};
 
 use super::{Config, Host, Route, RouteSettings, TenantSource};
 
@@ -112,6 +112,7 @@ fn identity_of(settings: &RouteSettings) -> String {
         TenantSource::Cookie(name) => format!("cookie:{name}"),
         TenantSource::Header(name) => format!("header:{name}"),
         TenantSource::Jwt { claim, issuer } => jwt::source(claim, issuer),
+        TenantSource::ForwardAuth { header } => tenant::forward_auth_source(header),
         TenantSource::Mtls => "mtls".to_owned(),
         TenantSource::None => "none".to_owned(),
     };

@@ -4,17 +4,20 @@
 //! |---|---|
 //! | `file` | what was written: tables, read name by name, each value with its position |
 //! | `names` | every name there is, and the nearest right one for those there are not |
-//! | `values`, `network`, `tls`, `jwt`, `words`, `hosts`, `routes` | what a value may look like |
+//! | `values`, `network`, `tls`, `jwt`, `forward_auth`, `encryption`, `limits`, `words`, `hosts`, `routes` | what a value may look like |
 //! | `settings`, `checked` | what is allowed, and what fits together |
 //! | `schema` | the same for editors and other programs, found out by asking |
 //! | `identity` | what forms a key's identity |
 //! | `mistakes` | what is said about everything else |
 
 mod checked;
+mod encryption;
 mod file;
+mod forward_auth;
 mod hosts;
 mod identity;
 mod jwt;
+mod limits;
 mod mistakes;
 mod names;
 mod network;
@@ -33,9 +36,12 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use selfsame::Problem;
+use selfsame::seal::Keyring;
 
+pub use forward_auth::ForwardAuth;
 pub use hosts::Host;
 pub use jwt::Jwt;
+pub use limits::Limits;
 pub use mistakes::Mistakes;
 pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
 pub use routes::Route;
@@ -83,12 +89,18 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// The keys that records are sealed with, if they are.
+    pub encryption: Option<Keyring>,
     /// Where operators connect.
     pub admin: Admin,
     /// Whose tokens are believed, if routes tell their tenants by them.
     pub jwt: Option<Jwt>,
+    /// Who is asked whose requests they are, if routes tell their tenants so.
+    pub forward_auth: Option<ForwardAuth>,
     /// Where upstreams save how far they have come, if they may.
     pub checkpoints: Option<Checkpoints>,
+    /// How much clients may take, and how long for it.
+    pub limits: Limits,
     /// How requests are treated that no route takes.
     pub defaults: RouteSettings,
     /// How requests of certain paths are treated. No two routes take the same requests.
@@ -178,6 +190,7 @@ impl Config {
             secret_file,
             upstream: _,
             upstream_tls: _,
+            encryption: _,
             connect_timeout: _,
             drain_timeout: _,
             trusted_proxies: _,
@@ -185,6 +198,8 @@ impl Config {
             public_url: _,
             contract_page: _,
             jwt: _,
+            forward_auth: _,
+            limits: _,
             status: _,
             defaults: _,
             routes: _,
@@ -203,10 +218,11 @@ impl Config {
         changed.into_iter().filter(|(_, is_changed)| *is_changed).map(|(name, _)| name).collect()
     }
 
-    /// Whether an upstream is spoken to over TLS.
+    /// Whether an upstream, or another service behind the gateway, is spoken to over TLS.
     pub fn has_encrypted_upstream(&self) -> bool {
         let of_routes = self.routes.iter().filter_map(|route| route.upstream.as_ref());
-        of_routes.chain([&self.upstream]).any(|upstream| upstream.is_encrypted)
+        let asked = self.forward_auth.as_ref().map(|auth| &auth.service);
+        of_routes.chain([&self.upstream]).chain(asked).any(|upstream| upstream.is_encrypted)
     }
 
     /// Where clients read the rules; relative to the service where its address was not said.

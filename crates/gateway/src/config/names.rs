@@ -13,6 +13,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
+        &["encryption", "limits", "forward_auth"],
     ],
 };
 
@@ -35,6 +36,22 @@ pub(super) const ADMIN: Vocabulary =
 
 pub(super) const JWT: Vocabulary =
     Vocabulary { table: "jwt", names: &[&["key_file", "algorithms", "issuer", "audience"]] };
+
+pub(super) const ENCRYPTION: Vocabulary =
+    Vocabulary { table: "encryption", names: &[&["key_file"]] };
+
+pub(super) const FORWARD_AUTH: Vocabulary = Vocabulary {
+    table: "forward_auth",
+    names: &[&["url", "timeout", "headers", "tenant_header", "cache"]],
+};
+
+pub(super) const LIMITS: Vocabulary = Vocabulary {
+    table: "limits",
+    names: &[
+        &["max_connections", "max_requests", "max_streams", "max_headers", "max_header_bytes"],
+        &["head_timeout", "body_timeout", "answer_timeout", "write_timeout", "idle_timeout"],
+    ],
+};
 
 pub(super) const CHECKPOINTS: Vocabulary =
     Vocabulary { table: "checkpoints", names: &[&["listen", "url"]] };
@@ -60,6 +77,7 @@ const PER_ROUTE: &[&str] = &[
     "fingerprint",
     "ignore",
     "headers",
+    "mismatch_hint",
     "recover",
     "probe",
     "upstream_idempotent",
@@ -104,7 +122,7 @@ impl Vocabulary {
             return format!("{name:?} is not supported yet by this version");
         }
         // A setting below the wrong [table] is the commonest slip that TOML invites.
-        let homes = [TOP, STORE, ADMIN, IDEMPOTENCY, JWT, TLS, UPSTREAM_TLS];
+        let homes = [TOP, STORE, ADMIN, IDEMPOTENCY, JWT, TLS, UPSTREAM_TLS, LIMITS];
         let home = homes.into_iter().find(|other| other.contains(name));
         match (home, self.nearest(name)) {
             (Some(home), _) => format!("unknown name {name:?} here; it belongs {}", home.place()),

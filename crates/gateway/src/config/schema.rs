@@ -48,7 +48,9 @@ pub(super) fn of<T>(kind: &Kind<T>) -> Value {
     };
     let mut schema = match words(kind.expected) {
         _ if takes("true") => json!({"type": "boolean"}),
-        _ if takes("1") && takes("'1KiB'") => json!({"type": ["integer", "string"], "minimum": 1}),
+        _ if takes("32768") && takes("'32KiB'") => {
+            json!({"type": ["integer", "string"], "minimum": 1})
+        }
         _ if takes("1") => json!({"type": "integer", "minimum": 1}),
         Some(words) => json!({"enum": words}),
         None => json!({"type": "string"}),
@@ -87,7 +89,8 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::super::names::{
-        ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, STORE, TLS, TOP, UPSTREAM_TLS,
+        ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, STORE, TLS, TOP,
+        UPSTREAM_TLS,
     };
     use super::*;
 
@@ -102,7 +105,10 @@ mod tests {
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&JWT, "/properties/jwt/properties"),
+            (&ENCRYPTION, "/properties/encryption/properties"),
             (&CHECKPOINTS, "/properties/checkpoints/properties"),
+            (&FORWARD_AUTH, "/properties/forward_auth/properties"),
+            (&LIMITS, "/properties/limits/properties"),
             (&IDEMPOTENCY, "/properties/idempotency/properties"),
             (&ROUTE, "/properties/route/items/properties"),
         ];

@@ -56,6 +56,8 @@ pub struct RouteSettings {
     pub ignore: Vec<JsonPointer>,
     /// `headers`: those that are part of what a request is.
     pub fingerprint_headers: Vec<HeaderName>,
+    /// `mismatch_hint`: whether a request under a used key is told in what it differs.
+    pub mismatch_hint: bool,
     /// `recover`, with `upstream_idempotent` counted in: what a run without an outcome leads to.
     pub recover: Recover,
     /// `probe`, where `recover` says so: where the upstream is asked about a held key.
@@ -118,6 +120,11 @@ pub enum TenantSource {
         /// Who made the token: another's callers are others.
         issuer: String,
     },
+    /// What another service says.
+    ForwardAuth {
+        /// Where it says so: another header's callers are others.
+        header: HeaderName,
+    },
     /// The certificate that the client has shown.
     Mtls,
     /// Nowhere: everyone shares one key space.
@@ -140,6 +147,7 @@ impl Default for RouteSettings {
             fingerprint: FingerprintForm::Canonical,
             ignore: Vec::new(),
             fingerprint_headers: Vec::new(),
+            mismatch_hint: false,
             recover: Recover::Auto,
             probe: None,
             server_errors: ServerErrors::Retry,
@@ -199,6 +207,7 @@ impl Draft {
         section.set("fingerprint", &FINGERPRINT, &mut to.fingerprint);
         section.set_list("ignore", &POINTER, &mut to.ignore);
         section.set_list("headers", &COUNTED_HEADER, &mut to.fingerprint_headers);
+        section.set("mismatch_hint", &SWITCH, &mut to.mismatch_hint);
         if let Some((recover, asks_first)) = section.get("recover", &RECOVER) {
             to.recover = recover;
             draft.asks_first = asks_first;

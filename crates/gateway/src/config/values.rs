@@ -158,7 +158,7 @@ fn size(value: &DeValue<'_>) -> Result<usize, Wrong> {
     }
 }
 
-fn integer(value: &DeValue<'_>) -> Result<u64, Wrong> {
+pub(super) fn integer(value: &DeValue<'_>) -> Result<u64, Wrong> {
     let number = value.as_integer().ok_or(Wrong::Form)?;
     u64::from_str_radix(number.as_str(), number.radix()).map_err(|_| Wrong::Form)
 }
@@ -175,7 +175,7 @@ fn quantity(text: &str, units: &[(&str, u64)]) -> Result<u64, Wrong> {
     Ok(number.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(*factor))
 }
 
-fn because(reason: &str) -> Wrong {
+pub(super) fn because(reason: &str) -> Wrong {
     Wrong::Because(reason.to_owned())
 }
 

@@ -160,7 +160,7 @@ pub(super) const ORIGIN: Kind<Origin> = Kind {
 };
 
 pub(super) const TENANT: Kind<TenantSource> = Kind {
-    expected: r#""authorization", "cookie:NAME", "header:NAME", "jwt:CLAIM", "mtls" or "none""#,
+    expected: r#""authorization", "cookie:NAME", "header:NAME", "jwt:CLAIM", "mtls", "forward-auth" or "none""#,
     read: tenant,
 };
 
@@ -210,8 +210,16 @@ fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
             Ok(TenantSource::Jwt { claim: claim.to_owned(), issuer: String::new() })
         }
         ("jwt", _) => Err(Wrong::Form),
-        // What follows is not quoted: the URL may hold a password.
-        (source @ "forward-auth", _) => Err(Wrong::Later(format!("{source:?}"))),
+        // Its header is that of [forward_auth].
+        ("forward-auth", None) => {
+            Ok(TenantSource::ForwardAuth { header: HeaderName::from_static("x-tenant") })
+        }
+        // What follows is not quoted: it may be an address with a password.
+        ("forward-auth", Some(_)) => {
+            let reason =
+                "\"forward-auth\" stands alone; who is asked is said by url in [forward_auth]";
+            Err(Wrong::Because(reason.to_owned()))
+        }
         _ => Err(Wrong::Form),
     }
 }
@@ -233,6 +241,10 @@ mod tests {
             ("mtls", TenantSource::Mtls),
             ("none", TenantSource::None),
             ("jwt:sub", TenantSource::Jwt { claim: "sub".into(), issuer: String::new() }),
+            (
+                "forward-auth",
+                TenantSource::ForwardAuth { header: HeaderName::from_static("x-tenant") },
+            ),
         ];
         for (text, source) in table {
             assert_eq!(take(&TENANT, text), Ok(source));
@@ -255,14 +267,9 @@ mod tests {
             let expected = format!("expected {}, found {text:?}", TENANT.expected);
             assert_eq!(take(&TENANT, text), Err(expected));
         }
-        let later = [("forward-auth:http://a", "forward-auth")];
-        for (text, source) in later {
-            let expected = format!(
-                "{source:?} is not supported yet by this version; write {}",
-                TENANT.expected
-            );
-            assert_eq!(take(&TENANT, text), Err(expected));
-        }
+        let alone =
+            take(&TENANT, "forward-auth:http://me:hunter2@a").expect_err("more than a word");
+        assert!(alone.contains("stands alone") && !alone.contains("hunter2"), "{alone}");
     }
 
     #[test]

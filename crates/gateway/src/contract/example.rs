@@ -24,7 +24,9 @@ pub(super) fn shell(contract: &Contract) -> String {
     }
     arguments.push(format!("-H \"{}: {key}\"", in_double_quotes(&header)));
     match &settings.tenant {
-        TenantSource::Authorization | TenantSource::Jwt { .. } => {
+        TenantSource::Authorization
+        | TenantSource::Jwt { .. }
+        | TenantSource::ForwardAuth { .. } => {
             arguments.push("-H 'Authorization: Bearer …'".to_owned())
         }
         TenantSource::Cookie(name) => {

@@ -94,6 +94,7 @@ struct Rules<'a> {
     compared_by: &'static str,
     ignored_members: Vec<&'a str>,
     compared_headers: Vec<String>,
+    names_differences: bool,
     on_conflict: &'static str,
     wait_max_ms: u64,
     server_errors: &'static str,
@@ -158,6 +159,7 @@ impl<'a> Rules<'a> {
             fingerprint,
             ignore,
             fingerprint_headers,
+            mismatch_hint,
             recover,
             probe,
             server_errors,
@@ -217,6 +219,7 @@ impl<'a> Rules<'a> {
             },
             ignored_members: ignore.iter().map(JsonPointer::as_str).collect(),
             compared_headers: headers(fingerprint_headers),
+            names_differences: *mismatch_hint,
             on_conflict: match on_conflict {
                 OnConflict::Reject => "reject",
                 OnConflict::Wait => "wait",
@@ -256,7 +259,9 @@ impl<'a> TenantView<'a> {
             TenantSource::Cookie(name) => Self { from: "cookie", name: Some(name) },
             TenantSource::Jwt { claim, .. } => Self { from: "jwt", name: Some(claim) },
             // Clients do not send it, and need not know what it is called.
-            TenantSource::Header(_) => Self { from: "account", name: None },
+            TenantSource::Header(_) | TenantSource::ForwardAuth { .. } => {
+                Self { from: "account", name: None }
+            }
             TenantSource::Mtls => Self { from: "certificate", name: None },
             TenantSource::None => Self { from: "none", name: None },
         }

@@ -69,7 +69,10 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
     let resumes = settings.recover == Recover::Resume;
     match problem {
         Problem::MissingKey => settings.key == KeyMode::Required,
-        Problem::MissingTenant => keyed && settings.tenant != TenantSource::None,
+        Problem::MissingTenant => {
+            keyed && !asks_others(settings) && settings.tenant != TenantSource::None
+        }
+        Problem::AuthUnavailable => keyed && asks_others(settings),
         Problem::OutcomeUnknown => {
             keyed && (!resumes || settings.server_errors == ServerErrors::Hold)
         }
@@ -79,7 +82,9 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         }
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
-        Problem::UpstreamUnreachable | Problem::UpstreamFailed { held: true } => true,
+        Problem::Overloaded
+        | Problem::UpstreamUnreachable
+        | Problem::UpstreamFailed { held: true } => true,
         Problem::UpstreamFailed { held: false } => {
             keyed && (settings.recover != Recover::Hold || settings.probe.is_some())
         }
@@ -93,6 +98,11 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         | Problem::RecordDamaged
         | Problem::UpstreamTimeout => keyed,
     }
+}
+
+/// Whether another service tells callers apart, and refuses them itself.
+fn asks_others(settings: &RouteSettings) -> bool {
+    matches!(settings.tenant, TenantSource::ForwardAuth { .. })
 }
 
 /// What there is to know beyond the title, and what to do.
@@ -163,6 +173,14 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
         ),
         Problem::StoreUnavailable => (
             "Keys cannot be looked up at the moment.",
+            "Wait for as long as `Retry-After` says, then send the same request with the same key.",
+        ),
+        Problem::AuthUnavailable => (
+            "The service that knows callers by their credentials does not answer.",
+            "Wait for as long as `Retry-After` says, then send the same request with the same key.",
+        ),
+        Problem::Overloaded => (
+            "This one was not looked at, and its key is as it was.",
             "Wait for as long as `Retry-After` says, then send the same request with the same key.",
         ),
         Problem::RecordDamaged => (

@@ -18,9 +18,6 @@ use super::certificate;
 use super::files::{self, Unfit};
 use crate::config::{self, ClientAuth};
 
-/// How long a client may take from its connection to its first request.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
@@ -61,10 +58,10 @@ impl Tls {
         Ok(())
     }
 
-    /// Waits for a client to say hello, and who it is.
-    pub(crate) async fn accept(&self, stream: TcpStream) -> io::Result<Secured> {
+    /// Waits for a client to say hello, and who it is, for as long as that may take.
+    pub(crate) async fn accept(&self, stream: TcpStream, time: Duration) -> io::Result<Secured> {
         let acceptor = TlsAcceptor::from(self.current.read().clone());
-        let stream = Box::new(timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??);
+        let stream = Box::new(timeout(time, acceptor.accept(stream)).await??);
         let (_, session) = stream.get_ref();
         let is_http2 = session.alpn_protocol() == Some(HTTP2);
         let shown = session.peer_certificates().and_then(|chain| chain.first());
@@ -197,7 +194,8 @@ mod tests {
             let (stream, _) = listener.accept().await.expect("a connection");
             let tls = tls.clone();
             serving.spawn(async move {
-                let mut secured = tls.accept(stream).await.expect("a handshake");
+                let secured = tls.accept(stream, Duration::from_secs(10));
+                let mut secured = secured.await.expect("a handshake");
                 let mut said = [0; 4];
                 secured.stream.read_exact(&mut said).await.expect("said");
                 secured.stream.write_all(&said).await.expect("answered");

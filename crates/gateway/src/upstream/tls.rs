@@ -58,6 +58,11 @@ impl ClientTls {
         Ok(Self { config: client, server_name: config.server_name.clone() })
     }
 
+    /// The same, where each host must show a certificate for its own name.
+    pub(super) fn by_own_names(&self) -> Self {
+        Self { config: self.config.clone(), server_name: None }
+    }
+
     fn connector(&self, protocol: Protocol) -> TlsConnector {
         let mut config = self.config.clone();
         config.alpn_protocols = match protocol {

@@ -40,9 +40,9 @@ fn code(problem: Problem) -> u16 {
         Problem::InProgress => 10,                         // ABORTED
         Problem::StreamingCall => 12,                      // UNIMPLEMENTED
         Problem::BodyIncomplete | Problem::UpstreamUnreachable => 14, // UNAVAILABLE
-        Problem::StoreUnavailable => 14,                   // UNAVAILABLE
-        Problem::RecordDamaged => 15,                      // DATA_LOSS
-        Problem::MissingTenant => 16,                      // UNAUTHENTICATED
+        Problem::StoreUnavailable | Problem::AuthUnavailable | Problem::Overloaded => 14, // UNAVAILABLE
+        Problem::RecordDamaged => 15, // DATA_LOSS
+        Problem::MissingTenant => 16, // UNAUTHENTICATED
     }
 }
 

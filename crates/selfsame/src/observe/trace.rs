@@ -48,7 +48,7 @@ impl Trace {
         let Answer { status, headers, body, .. } = answer;
         match body {
             _ if headers.contains_key(IDEMPOTENCY_OUTCOME) => Self::Held,
-            AnswerBody::NotKept => Self::NotKept { status },
+            AnswerBody::NotKept | AnswerBody::Sealed(_) => Self::NotKept { status },
             AnswerBody::Kept(digest) if digest.is_empty() => Self::Unheard,
             AnswerBody::Kept(digest) => Self::Answer { status, digest },
         }

@@ -56,13 +56,15 @@ impl Watch {
                 None => return,
             },
         };
-        let Identity { id, label } = match steps::scope(key, &parts, &policy, &engine.secret) {
-            Ok(identity) => identity,
-            Err(refusal) => return count(&policy, None, reject::served(&refusal)),
-        };
+        let Identity { id, label, is_shared } =
+            match steps::scope(key, &parts, &policy, &engine.secret) {
+                Ok(identity) => identity,
+                Err(refusal) => return count(&policy, None, reject::served(&refusal)),
+            };
         engine.suspicions.look(&label.key, label.tenant);
         // A record of its own, which no request is answered from.
-        let identity = Identity { id: id.observed(&engine.secret), label: label.observed() };
+        let id = id.observed(&engine.secret);
+        let identity = Identity { id, label: label.observed(), is_shared };
         let scene = Scene { engine: &engine, policy: &policy, id: identity.id, deadline };
 
         if steps::announces_more_than(policy.request_bytes_max, &parts.headers) {

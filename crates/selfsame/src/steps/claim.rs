@@ -63,7 +63,7 @@ async fn claim_in(
         }
         Ok(Claimed::Replay(replay)) => Settled::Replay(replay),
         Ok(Claimed::Busy { lease_left }) => Settled::Busy { lease_left },
-        Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused),
+        Ok(Claimed::Reused) => Settled::Refused(Refusal::Reused(None)),
         Ok(Claimed::Held { newly }) => {
             if newly {
                 telemetry::lease_expired();
@@ -122,7 +122,8 @@ async fn ask_store(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
     // The acknowledgement may be all that was lost: the same attempt id finds its own claim.
     let second = engine.store.claim(ask).await;
     if second.is_err() {
-        engine.give_back.unheard(ask.clone());
+        // Whatever it keeps of its request is of no use to who gives it back, and may be large.
+        engine.give_back.unheard(Ask { keepsake: None, ..ask.clone() });
     }
     second
 }

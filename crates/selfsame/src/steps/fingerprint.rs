@@ -28,6 +28,8 @@ pub(crate) struct Asked<B> {
     pub(crate) request: Apart<RequestBody<B>>,
     /// How long the client would rather wait than be refused.
     pub(crate) preferred_wait: Option<Duration>,
+    /// Whether callers who do not know of each other have its tenant in common.
+    pub(crate) is_shared: bool,
 }
 
 /// The body of a request, read to its end.
@@ -81,10 +83,11 @@ pub(crate) fn fingerprint<B>(
     if grpc::is_call(&parts.headers) && !grpc::is_one_message(&data) {
         return Err(Refusal::StreamingCall);
     }
+    let is_shared = identity.is_shared;
     let ask = ask(identity, fingerprint_of(&parts, &data, policy, secret), policy);
     let preferred_wait = prefer::wait(&parts.headers);
     let request = Apart { parts, body: RequestBody::whole(data, trailers) };
-    Ok(Asked { ask, request, preferred_wait })
+    Ok(Asked { ask, request, preferred_wait, is_shared })
 }
 
 /// The wish to run a request with this fingerprint.
@@ -98,6 +101,7 @@ pub(crate) fn ask(identity: Identity, fingerprint: Fingerprint, policy: &Policy)
         remember: policy.remember,
         recover: policy.recover,
         label: identity.label,
+        keepsake: None,
     }
 }
 
@@ -115,6 +119,16 @@ pub(crate) fn fingerprint_of(
     policy: &Policy,
     secret: &Secret,
 ) -> Fingerprint {
+    with_facts(parts, body, policy, |facts, rules| Fingerprint::of(facts, rules, Some(secret)))
+}
+
+/// Gives `then` what a request is made of, and how it is compared.
+pub(super) fn with_facts<T>(
+    parts: &Parts,
+    body: &[u8],
+    policy: &Policy,
+    then: impl FnOnce(&RequestFacts<'_>, &FingerprintRules<'_>) -> T,
+) -> T {
     let authority = match policy.fingerprint_authority {
         true => authority(&parts.uri, &parts.headers),
         false => None,
@@ -139,5 +153,5 @@ pub(crate) fn fingerprint_of(
         ignore: &policy.ignore,
         unpacked_bytes_max: policy.request_bytes_max,
     };
-    Fingerprint::of(&facts, &rules, Some(secret))
+    then(&facts, &rules)
 }

@@ -3,6 +3,7 @@
 
 mod claim;
 mod fingerprint;
+mod keepsake;
 mod parse;
 mod probe;
 mod record;
@@ -16,7 +17,8 @@ pub(crate) use claim::{Settled, answered, claim};
 pub(crate) use fingerprint::{
     Asked, Whole, announces_more_than, ask, fingerprint, fingerprint_of, read_whole,
 };
-pub(crate) use parse::{Apart, Keyed, Parsed, key_in, missing, parse};
+pub(crate) use keepsake::{difference, keepsake};
+pub(crate) use parse::{Apart, Keyed, Parsed, is_looked_at, key_in, missing, parse};
 pub(crate) use probe::probe;
 pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unknown};
 #[cfg(feature = "postgres")]

@@ -1,7 +1,7 @@
 //! Step 1: is there a key, and can it be read?
 
 use http::request::Parts;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Method, Request};
 use selfsame_core::{Clock, Key};
 
 use crate::grpc;
@@ -35,8 +35,13 @@ pub(crate) enum Parsed<B> {
     Refused(Refusal, Request<B>),
 }
 
+/// Whether a request is looked at for its key.
+pub(crate) fn is_looked_at(method: &Method, policy: &Policy) -> bool {
+    policy.key != KeyMode::Off && policy.methods.contains(method)
+}
+
 pub(crate) fn parse<B>(request: Request<B>, policy: &Policy) -> Parsed<B> {
-    if policy.key == KeyMode::Off || !policy.methods.contains(request.method()) {
+    if !is_looked_at(request.method(), policy) {
         return Parsed::Unkeyed(request);
     }
     let apart = |request: Request<B>| {

@@ -9,6 +9,8 @@ use crate::reject::Refusal;
 pub(crate) struct Identity {
     pub(crate) id: RecordId,
     pub(crate) label: Label,
+    /// Whether callers who do not know of each other have the tenant in common.
+    pub(crate) is_shared: bool,
 }
 
 pub(crate) fn scope(
@@ -33,5 +35,6 @@ pub(crate) fn scope(
             key,
             route: (*policy.route).into(),
         },
+        is_shared: tenant.is_shared(),
     })
 }

@@ -3,8 +3,8 @@
 //!
 //! It is a store and not a cache: nothing unexpired is ever dropped to make room.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Clock, Count, Due, Facts, Fence, Fenced, Find, Inspect,
-    Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, State, Store,
-    StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, Checkpoint, Claimed, Clock, Count, Due, Erased, Facts, Fence, Fenced, Find,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, State,
+    Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 use super::SystemClock;
@@ -106,6 +106,28 @@ impl MemoryStore {
                 }
             }
         }
+    }
+
+    /// The first of the meant records behind `after`, in the order of their ids. No shard has ids that
+    /// follow each other, so all are looked at.
+    fn in_order(
+        &self,
+        after: Option<RecordId>,
+        most: usize,
+        is_meant: impl Fn(&Record<Packed>, Timestamp) -> bool,
+    ) -> Vec<Record> {
+        let mut found = BTreeMap::new();
+        self.look(|record, now| {
+            if is_meant(record, now) && after.is_none_or(|after| record.id > after) {
+                let seen = record.restored().without_request().seen_at(now);
+                found.extend(seen.map(|record| (record.id, record)));
+                if found.len() > most {
+                    found.pop_last();
+                }
+            }
+            true
+        });
+        found.into_values().collect()
     }
 
     /// Sweeps one shard from where the cursor stands, looking at no more than `most` records, and
@@ -230,15 +252,25 @@ impl Sweep for MemoryStore {
 #[async_trait]
 impl Inspect for MemoryStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        match find {
+            Find::Abandoned { after } => {
+                return Ok(self.in_order(*after, most, Record::is_abandoned));
+            }
+            Find::Tenant { whose, after } => {
+                return Ok(self.in_order(*after, most, |record, _| whose.is_of(&record.label)));
+            }
+            _ => {}
+        }
         let mut found = Vec::new();
         self.look(|record, now| {
             let is_match = match find {
                 Find::Key(key) => record.label.key.as_str() == key,
                 Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
                 Find::Held => record.is_held(now),
+                Find::Abandoned { .. } | Find::Tenant { .. } => false,
             };
             if is_match && found.len() < most {
-                found.extend(record.restored().seen_at(now));
+                found.extend(record.restored().without_request().seen_at(now));
             }
             found.len() < most
         });
@@ -256,6 +288,17 @@ impl Inspect for MemoryStore {
             Some(record) => Ok(record.resolve(fence, resolution.clone(), now)),
             None => Ok(Resolved::Missing),
         }
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        let erase = |id: &RecordId| {
+            let (mut shard, now) = self.lock(id);
+            match shard.get_mut(id).filter(|record| !record.is_expired(now)) {
+                Some(record) => record.erase(now),
+                None => Erased::Missing,
+            }
+        };
+        Ok(ids.iter().map(erase).collect())
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

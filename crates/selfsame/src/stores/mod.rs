@@ -14,9 +14,10 @@ mod packed;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod sealed;
 
-#[cfg(feature = "postgres")]
 use std::any::Any;
+use std::sync::Arc;
 
 use selfsame_core::FullStore;
 
@@ -31,6 +32,18 @@ pub(crate) use postgres::{Journal, Known, Note, Standing};
 pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOpenError, RedisOptions, RedisStore};
+pub use sealed::SealedStore;
+
+use crate::seal::Seal;
+
+/// The store with what seals its records: what was sealed by others is never taken for plain.
+pub(crate) fn sealed(store: Arc<dyn FullStore>) -> (Arc<dyn FullStore>, Seal) {
+    let seal = (&*store as &dyn Any).downcast_ref().map(SealedStore::seal).cloned();
+    match seal {
+        Some(seal) => (store, seal),
+        None => (Arc::new(SealedStore::new(store, Seal::none())), Seal::none()),
+    }
+}
 
 /// Only PostgreSQL has one.
 #[cfg(not(feature = "postgres"))]
@@ -40,7 +53,11 @@ pub(crate) enum Journal {}
 /// The journal of this store, if it has one.
 #[cfg(feature = "postgres")]
 pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
-    (store as &dyn Any).downcast_ref().map(PostgresStore::journal)
+    let store = store as &dyn Any;
+    match store.downcast_ref::<SealedStore>() {
+        Some(sealed) => Some(journal_of(sealed.inner())?.sealed_by(sealed.seal())),
+        None => store.downcast_ref().map(PostgresStore::journal),
+    }
 }
 
 #[cfg(not(feature = "postgres"))]

@@ -15,11 +15,19 @@ const ADDED: usize = 4;
 #[derive(Clone)]
 pub(super) struct Packed {
     status: StatusCode,
-    has_body: bool,
+    form: Form,
     /// The headers, then the trailers.
     fields: Box<[Field]>,
     /// The values of `fields`, one behind the other; then the body.
     bytes: Bytes,
+}
+
+/// What the bytes behind the values are.
+#[derive(Clone, Copy)]
+enum Form {
+    Kept,
+    NotKept,
+    Sealed,
 }
 
 #[derive(Clone)]
@@ -33,24 +41,24 @@ struct Field {
 impl From<&Answer> for Packed {
     fn from(answer: &Answer) -> Self {
         let Answer { status, headers, body, trailers } = answer;
-        let body = match body {
-            AnswerBody::Kept(body) => Some(body),
-            AnswerBody::NotKept => None,
+        let (form, body) = match body {
+            AnswerBody::Kept(body) => (Form::Kept, &body[..]),
+            AnswerBody::NotKept => (Form::NotKept, &[][..]),
+            AnswerBody::Sealed(sealed) => (Form::Sealed, &sealed[..]),
         };
         let lines = headers.iter().map(|line| (line, false));
         let lines = lines.chain(trailers.iter().map(|line| (line, true)));
         let mut fields = Vec::with_capacity(headers.len() + trailers.len());
         let values = headers.values().chain(trailers.values()).map(HeaderValue::len).sum::<usize>();
-        let mut bytes = BytesMut::with_capacity(values + body.map_or(0, Bytes::len));
+        let mut bytes = BytesMut::with_capacity(values + body.len());
         for ((name, value), is_trailer) in lines {
             let value_bytes = value.len().try_into().expect("a header is far below 4 GiB");
             let is_sensitive = value.is_sensitive();
             fields.push(Field { name: name.clone(), value_bytes, is_sensitive, is_trailer });
             bytes.put_slice(value.as_bytes());
         }
-        bytes.put_slice(body.map_or(&[], |body| body));
-        let (fields, has_body) = (fields.into_boxed_slice(), body.is_some());
-        Self { status: *status, has_body, fields, bytes: bytes.freeze() }
+        bytes.put_slice(body);
+        Self { status: *status, form, fields: fields.into_boxed_slice(), bytes: bytes.freeze() }
     }
 }
 
@@ -72,9 +80,10 @@ impl Kept for Packed {
             let map = if field.is_trailer { &mut trailers } else { &mut headers };
             map.append(&field.name, value);
         }
-        let body = match self.has_body {
-            true => AnswerBody::Kept(bytes),
-            false => AnswerBody::NotKept,
+        let body = match self.form {
+            Form::Kept => AnswerBody::Kept(bytes),
+            Form::NotKept => AnswerBody::NotKept,
+            Form::Sealed => AnswerBody::Sealed(bytes),
         };
         Answer { status: self.status, headers, body, trailers }
     }
@@ -105,6 +114,7 @@ mod tests {
             AnswerBody::Kept(Bytes::from_static(b"body")),
             AnswerBody::Kept(Bytes::new()),
             AnswerBody::NotKept,
+            AnswerBody::Sealed(Bytes::from_static(b"sealed")),
         ] {
             let answer = answer(body);
             let restored = Packed::from(&answer).restored();

@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod erase;
 mod expiry;
 mod golden;
 mod opening;

@@ -7,9 +7,9 @@ use parking_lot::Mutex;
 use selfsame::stores::MemoryStore;
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, FullStore, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, StoreErrorKind,
-    Sweep, Swept, Timestamp,
+    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, FullStore,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError,
+    StoreErrorKind, Sweep, Swept, Timestamp,
 };
 
 use crate::support::Rig;
@@ -125,6 +125,10 @@ impl Inspect for Faulty {
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError> {
         self.inner.resolve(id, fence, resolution).await
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        self.inner.erase(ids).await
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

@@ -1,6 +1,7 @@
 //! The tower layer, around services of its own kind: what it promises, and what it leaves alone.
 
 mod answers;
+mod differences;
 mod expires;
 mod faulty;
 mod frameworks;
@@ -12,6 +13,7 @@ mod payments;
 mod quotas;
 mod replays;
 mod runs;
+mod sealed;
 mod store_faults;
 mod support;
 mod waiting;

@@ -3,6 +3,7 @@
 
 mod crashes;
 mod damage;
+mod erasing;
 mod gate;
 mod opening;
 mod phases;

@@ -6,7 +6,7 @@ use selfsame_core::{Claimed, Find, Inspect, Store, StoreErrorKind, Sweep};
 use crate::support::{RedisBench, complete, key, run};
 
 /// Where a record's frame begins.
-const HEAD_LEN: usize = 92;
+const HEAD_LEN: usize = 100;
 
 /// Changes the byte at `at`, counted from the end where it is negative.
 fn hit(bench: &RedisBench, key: &str, at: isize) {

@@ -6,7 +6,7 @@ use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,
 };
-use selfsame_core::{Ask, Claimed, Recover, Release, Store, Sweep};
+use selfsame_core::{Ask, Claimed, Inspect, Keepsake, Recover, Release, Store, Sweep};
 
 use crate::support::{RedisBench, complete, key, run};
 
@@ -118,4 +118,21 @@ async fn keys_of_others_are_left_alone() {
     }
     while !store.sweep(2).await.expect("it works").finished {}
     assert_eq!(bench.command(&["get", "selfsame:{x}"]), "theirs");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_kept_request_is_left_once_there_is_an_outcome() {
+    let bench = RedisBench::new();
+    let store = bench.store().await;
+    let keepsake = Keepsake { outline: Some("outline".into()), request: Some("request".into()) };
+    let kept = Ask { keepsake: Some(Box::new(keepsake)), ..ask("kept") };
+    let lease = run(&store, &kept).await;
+    let value = || bench.command(&["get", &key(&kept)]);
+    assert!(value().contains("request") && value().contains("outline"));
+    let _renewed = store.renew(&lease).await.expect("it works");
+    assert!(value().contains("request"));
+    let _done = store.complete(&lease, &answer("done")).await.expect("it works");
+    assert!(!value().contains("request") && value().contains("outline"));
+    let _erased = store.erase(&[kept.id]).await.expect("it works");
+    assert!(!value().contains("outline") && !value().contains("done"));
 }

@@ -1,6 +1,7 @@
 //! Whole files: what loads, and as what.
 
 mod complaints;
+mod encryption;
 mod tls;
 
 use std::path::Path;
@@ -11,7 +12,10 @@ use selfsame::{
 };
 use selfsame_core::{FingerprintForm, Recover};
 
-use super::names::{ADMIN, CHECKPOINTS, IDEMPOTENCY, JWT, ROUTE, STORE, TLS, TOP, UPSTREAM_TLS};
+use super::names::{
+    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TLS, TOP,
+    UPSTREAM_TLS,
+};
 use super::*;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/CONFIGURATION.md");
@@ -74,6 +78,8 @@ fn without_a_file_only_the_upstream_is_needed() {
     assert_eq!(config.admin.listen.to_string(), "127.0.0.1:9090");
     assert_eq!(config.admin.token_file, None);
     assert_eq!(config.checkpoints, None);
+    assert_eq!(config.limits, Limits::default());
+    assert_eq!(config.forward_auth, None);
     assert_eq!(config.defaults, RouteSettings::default());
     assert_eq!(config.routes, []);
 }
@@ -94,6 +100,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.fingerprint, FingerprintForm::Canonical);
     assert!(settings.ignore.is_empty());
     assert!(settings.fingerprint_headers.is_empty());
+    assert!(!settings.mismatch_hint);
     assert_eq!(settings.recover, Recover::Auto);
     assert_eq!(settings.server_errors, ServerErrors::Retry);
     assert_eq!(settings.on_conflict, OnConflict::Reject);
@@ -162,6 +169,7 @@ fn every_setting_can_be_written() {
         fingerprint = "canonical"
         ignore = ["/sent_at"]
         headers = ["Stripe-Account"]
+        mismatch_hint = true
         recover = "resume"
         upstream_idempotent = true
         server_errors = "keep"
@@ -207,6 +215,7 @@ fn every_setting_can_be_written() {
         fingerprint: FingerprintForm::Canonical,
         ignore: vec![JsonPointer::parse("/sent_at").expect("a pointer")],
         fingerprint_headers: vec!["stripe-account".parse().expect("a name")],
+        mismatch_hint: true,
         recover: Recover::Resume,
         probe: None,
         server_errors: ServerErrors::Keep,
@@ -361,7 +370,19 @@ fn a_flag_goes_before_the_file() {
 
 #[test]
 fn every_name_is_documented() {
-    let tables = [TLS, UPSTREAM_TLS, STORE, ADMIN, CHECKPOINTS, JWT, IDEMPOTENCY, ROUTE];
+    let tables = [
+        TLS,
+        UPSTREAM_TLS,
+        STORE,
+        ENCRYPTION,
+        ADMIN,
+        CHECKPOINTS,
+        JWT,
+        FORWARD_AUTH,
+        LIMITS,
+        IDEMPOTENCY,
+        ROUTE,
+    ];
     let names = tables.each_ref().map(|vocabulary| vocabulary.table);
     for vocabulary in tables.iter().chain([&TOP]) {
         for name in vocabulary.iter().filter(|name| !names.contains(name)) {

@@ -164,6 +164,7 @@ fn problem_schema() -> Value {
             "retryable": { "type": "boolean" },
             "original_status": { "type": "integer" },
             "location": { "type": "string" },
+            "mismatch": mismatch_schema(),
         },
     })
 }
@@ -184,7 +185,22 @@ fn stripe_schema() -> Value {
                 "doc_url": { "type": "string", "format": "uri-reference" },
                 "original_status": { "type": "integer" },
                 "location": { "type": "string" },
+                "mismatch": mismatch_schema(),
             },
         } },
+    })
+}
+
+fn mismatch_schema() -> Value {
+    let names = json!({ "type": "array", "items": { "type": "string" } });
+    json!({
+        "type": "object",
+        "description": "In what the request differs from the first one with its key.",
+        "properties": {
+            "parts": names,
+            "members": names,
+            "more_members": { "type": "integer" },
+            "missing_members": { "type": "integer" },
+        },
     })
 }

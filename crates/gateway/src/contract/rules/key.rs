@@ -104,6 +104,10 @@ pub(super) fn tenant(settings: &RouteSettings) -> Line {
              Without a valid token a request is refused as [missing-tenant].",
             [code(claim)],
         ),
+        TenantSource::ForwardAuth { .. } => plain(
+            "Your account with this service, which your credential tells, so no other caller can meet \
+             it. Without a valid credential a request is refused with 401 or 403.",
+        ),
         TenantSource::Header(_) => {
             plain("Your account with this service, so no other caller can meet it.")
         }
@@ -124,7 +128,9 @@ pub(super) fn tenant_brief(settings: &RouteSettings) -> Line {
         TenantSource::Jwt { claim, .. } => {
             line("keys belong to the claim {} of a token", [code(claim)])
         }
-        TenantSource::Header(_) => plain("keys belong to your account"),
+        TenantSource::Header(_) | TenantSource::ForwardAuth { .. } => {
+            plain("keys belong to your account")
+        }
         TenantSource::Mtls => plain("keys belong to your client certificate"),
         TenantSource::None => plain("all callers share their keys"),
     }
@@ -187,12 +193,19 @@ pub(super) fn compared(settings: &RouteSettings) -> Line {
          body was compressed.",
         [what.clone()],
     );
-    match settings.fingerprint {
+    let compared = match settings.fingerprint {
         FingerprintForm::Raw => line("One request: {}, byte by byte.", [what]),
         FingerprintForm::Canonical if settings.ignore.is_empty() => by_meaning,
         FingerprintForm::Canonical => {
             line("{} In JSON, {} may differ.", [by_meaning, ignored(settings)])
         }
+    };
+    match settings.mismatch_hint {
+        true => line(
+            "{} A refusal names what differs: its member `mismatch` has the names, and no values.",
+            [compared],
+        ),
+        false => compared,
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use selfsame_core::{
-    Ask, Checkpoint, Claimed, Due, Fence, Fenced, Lease, Record, RecordId, Recorded, Release,
-    Resolution, Resolved, State, Swept, Timestamp, wire,
+    Ask, Checkpoint, Claimed, Due, Erased, Fence, Fenced, Lease, Record, RecordId, Recorded,
+    Release, Resolution, Resolved, State, Swept, Timestamp, wire,
 };
 
 use super::facts::FactsFile;
@@ -19,7 +19,8 @@ use super::records::{Records, Sighting};
 use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::stand_in;
 
-/// How many claims are kept at hand for the end of their runs.
+/// How many claims are kept at hand for the end of their runs; none that keeps its request, which is
+/// large.
 const RUNNING_MAX: usize = 16_384;
 
 /// The writer's hand over the records.
@@ -85,6 +86,7 @@ impl Ledger {
             match fresh {
                 Fresh::Record(record)
                     if matches!(record.state, State::Claimed { .. })
+                        && record.kept_request().is_none()
                         && self.running.len() < RUNNING_MAX =>
                 {
                     self.running.insert(id, record);
@@ -137,8 +139,18 @@ impl Ledger {
     pub(super) fn complete(&mut self, lease: &Lease, answer: &[u8]) -> Result<Recorded, Trouble> {
         let Some(mut record) = self.find(&lease.id)? else { return Ok(Recorded::Lost) };
         let was_complete = matches!(record.state, State::Completed { .. });
+        let kept_request = record.kept_request().is_some();
         let recorded = record.complete(lease, stand_in(), self.now);
-        if recorded != Recorded::Lost && !was_complete {
+        if recorded == Recorded::Lost || was_complete {
+            return Ok(recorded);
+        }
+        if kept_request {
+            // The short frame would need that of the claim, and with it the request, for as long as
+            // the record lives.
+            let answer = wire::decode_bare_answer(answer).expect("it was just encoded");
+            record.state = State::Completed { at: self.now, answer };
+            self.save(record);
+        } else {
             let at = self.now.as_millis().to_le_bytes();
             let (id, marks) = (record.id, Marks::of(&record));
             let frame = self.log.draft(Kind::Ended, id, marks, &[&at, answer]);
@@ -170,6 +182,26 @@ impl Ledger {
             self.save(record);
         }
         Ok(resolved)
+    }
+
+    /// Leaves tombstones of these records. They are written also where they are there already, so that
+    /// a batch is behind all that was ever said of them.
+    pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erased>, Trouble> {
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for id in ids {
+            let found = self.find(id)?.filter(|record| !record.is_expired(self.now));
+            outcomes.push(match found {
+                Some(mut record) => {
+                    let erased = record.erase(self.now);
+                    if erased == Erased::Done {
+                        self.save(record);
+                    }
+                    erased
+                }
+                None => Erased::Missing,
+            });
+        }
+        Ok(outcomes)
     }
 
     /// Does what is due to records that somebody saw. One that has changed since is left alone.

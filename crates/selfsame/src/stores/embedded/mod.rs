@@ -28,6 +28,7 @@ mod reader;
 mod reading;
 mod records;
 mod recover;
+mod scrub;
 mod segment;
 mod segments;
 mod store;
@@ -142,9 +143,10 @@ impl EmbeddedStore {
     /// What a claim comes to, where a reader can tell.
     async fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, StoreError> {
         let asked = ask.clone();
+        let seen = self.near.erasures(&ask.id);
         let found = self.reads.ask(move |records| records.settled(&asked)).await?;
         Ok(found.map(|(claimed, record)| {
-            self.near.keep(record);
+            self.near.keep(record, seen);
             claimed
         }))
     }

@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selfsame_core::{AnswerBody, Ask, Claimed, Record, RecordId, Replay, State, Timestamp};
+use selfsame_core::{Ask, Claimed, Record, RecordId, Replay, State, Timestamp};
 
 /// How much memory the records may take, in all.
 const BYTES_MAX: usize = 32 * 1024 * 1024;
@@ -34,6 +34,8 @@ struct Shard {
     younger: HashMap<RecordId, Arc<Record>>,
     older: HashMap<RecordId, Arc<Record>>,
     younger_bytes: usize,
+    /// How many records were erased here.
+    erasures: u64,
 }
 
 impl Near {
@@ -52,13 +54,30 @@ impl Near {
         selfsame_core::answered(&record, ask, now)
     }
 
-    /// Keeps `record` for those who ask again, if it is finished.
-    pub(super) fn keep(&self, record: Record) {
+    /// How often a record was erased among those that `id` is with, to be asked before it is read.
+    pub(super) fn erasures(&self, id: &RecordId) -> u64 {
+        self.shard(id).lock().erasures
+    }
+
+    /// Keeps `record` for those who ask again, if it is finished. It was read when so many had been
+    /// erased: if there are more now, it may be one of them.
+    pub(super) fn keep(&self, record: Record, erasures: u64) {
         if let State::Completed { .. } = record.state
             && bytes(&record) <= RECORD_BYTES_MAX
         {
-            self.shard(&record.id).lock().keep(Arc::new(record));
+            let mut shard = self.shard(&record.id).lock();
+            if shard.erasures == erasures {
+                shard.keep(Arc::new(record));
+            }
         }
+    }
+
+    /// Forgets a record that was erased, also for those who have just read it.
+    pub(super) fn forget(&self, id: &RecordId) {
+        let mut shard = self.shard(id).lock();
+        shard.erasures += 1;
+        shard.younger.remove(id);
+        shard.older.remove(id);
     }
 
     fn shard(&self, id: &RecordId) -> &Mutex<Shard> {
@@ -90,12 +109,9 @@ impl Shard {
 /// How much memory `record` takes, more or less.
 fn bytes(record: &Record) -> usize {
     let State::Completed { answer, .. } = &record.state else { return HEAD_BYTES };
-    let body = match &answer.body {
-        AnswerBody::Kept(body) => body.len(),
-        AnswerBody::NotKept => 0,
-    };
     let lines = answer.headers.iter().chain(&answer.trailers);
-    HEAD_BYTES + body + lines.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>()
+    let lines = lines.map(|(name, value)| name.as_str().len() + value.len()).sum::<usize>();
+    HEAD_BYTES + answer.body.kept_bytes() + lines
 }
 
 #[cfg(test)]
@@ -103,6 +119,7 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
+    use selfsame_core::AnswerBody;
     use selfsame_core::conformance::samples;
 
     use super::*;
@@ -123,7 +140,7 @@ mod tests {
         let (record, ask) = finished("k", 1);
         let expires_at = record.expires_at;
         assert!(near.settled(&ask, Timestamp::default()).is_none());
-        near.keep(record);
+        near.keep(record, 0);
         let before = Timestamp::default() + Duration::from_secs(1);
         assert!(matches!(near.settled(&ask, before), Some(Claimed::Replay(_))));
         assert!(near.settled(&ask, expires_at).is_none());
@@ -133,7 +150,18 @@ mod tests {
     fn what_may_change_is_not_kept() {
         let near = Near::default();
         let ask = samples::ask("k");
-        near.keep(Record::first(&ask, Timestamp::default()));
+        near.keep(Record::first(&ask, Timestamp::default()), 0);
+        assert!(near.settled(&ask, Timestamp::default()).is_none());
+    }
+
+    #[test]
+    fn what_was_erased_is_not_kept_by_those_who_read_it_before() {
+        let near = Near::default();
+        let (record, ask) = finished("k", 1);
+        near.keep(record.clone(), near.erasures(&ask.id));
+        let seen = near.erasures(&ask.id);
+        near.forget(&ask.id);
+        near.keep(record, seen);
         assert!(near.settled(&ask, Timestamp::default()).is_none());
     }
 
@@ -141,12 +169,12 @@ mod tests {
     fn it_forgets_what_nobody_asks_for_and_never_grows_past_its_bound() {
         let near = Near::default();
         let (wanted, ask) = finished("wanted", 1);
-        near.keep(wanted);
+        near.keep(wanted, 0);
         let (large, large_ask) = finished("large", RECORD_BYTES_MAX);
-        near.keep(large);
+        near.keep(large, 0);
         assert!(near.settled(&large_ask, Timestamp::default()).is_none());
         for n in 0..4000 {
-            near.keep(finished(&format!("other-{n}"), RECORD_BYTES_MAX / 2).0);
+            near.keep(finished(&format!("other-{n}"), RECORD_BYTES_MAX / 2).0, 0);
             assert!(near.settled(&ask, Timestamp::default()).is_some(), "{n}");
         }
         let kept = |shard: &Mutex<Shard>| {

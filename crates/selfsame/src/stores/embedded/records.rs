@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use selfsame_core::wire;
-use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, State, Timestamp};
+use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, State, Timestamp, Whose};
 
 use super::Leases;
 use super::frame::{self, HEAD_LEN, Head, Kind};
@@ -46,6 +46,13 @@ pub(super) struct Stretch<P> {
     pub(super) next: Option<P>,
 }
 
+/// What was found in a part of the store.
+pub(super) struct Bite {
+    pub(super) found: Vec<Record>,
+    /// Where to go on, unless it came to the end.
+    pub(super) next: Option<RecordId>,
+}
+
 impl Records {
     /// The record as it was written last, unless there is none.
     pub(super) fn get(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
@@ -82,20 +89,25 @@ impl Records {
                 Some(range) => range,
                 None => return Ok(Vec::new()),
             },
-            Find::Key(_) | Find::Held => ([0; RecordId::LEN], [u8::MAX; RecordId::LEN]),
+            _ => ([0; RecordId::LEN], [u8::MAX; RecordId::LEN]),
         };
         let may_be_meant = |entry: &Entry| match find {
             Find::Key(key) => entry.marks.key == frame::key_mark(key),
-            Find::IdPrefix(_) => true,
-            Find::Held => matches!(entry.marks.state, CLAIMED | HELD),
+            Find::IdPrefix(_) | Find::Tenant { .. } => true,
+            Find::Held | Find::Abandoned { .. } => matches!(entry.marks.state, CLAIMED | HELD),
         };
         let is_meant = |record: &Record| match find {
             Find::Key(key) => record.label.key.as_str() == key,
             Find::IdPrefix(_) => true,
             Find::Held => record.is_held(now),
+            Find::Abandoned { .. } => record.is_abandoned(now),
+            Find::Tenant { whose, .. } => whose.is_of(&record.label),
         };
         let mut found = Vec::new();
-        let mut from = Bound::Included(RecordId::from_bytes(low));
+        let mut from = match find {
+            Find::Abandoned { after: Some(after) } => Bound::Excluded(*after),
+            _ => Bound::Included(RecordId::from_bytes(low)),
+        };
         while found.len() < most {
             let mut ids = Vec::new();
             let last = self.index.walk(from, most.max(SURVEY_FRAMES), |id, entry| {
@@ -104,8 +116,11 @@ impl Records {
                 }
             });
             for id in ids {
+                if found.len() == most {
+                    break;
+                }
                 match self.seen(&id) {
-                    Ok(Some(record)) if is_meant(&record) => found.push(record),
+                    Ok(Some(record)) if is_meant(&record) => found.push(record.without_request()),
                     // A damaged one has raised its alarm, and does not stop whoever looks at many.
                     Ok(_) | Err(Trouble::Damaged(_)) => {}
                     Err(trouble) => return Err(trouble),
@@ -116,8 +131,29 @@ impl Records {
                 None => break,
             }
         }
-        found.truncate(most);
         Ok(found)
+    }
+
+    /// The records of a tenant among the next few behind `after`.
+    pub(super) fn of_tenant(
+        &self,
+        whose: &Whose,
+        after: Option<RecordId>,
+    ) -> Result<Bite, Trouble> {
+        let mut ids = Vec::new();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let next = self.index.walk(from, SURVEY_FRAMES, |id, _| ids.push(*id));
+        let mut found = Vec::new();
+        for id in ids {
+            match self.seen(&id) {
+                Ok(Some(record)) if whose.is_of(&record.label) => {
+                    found.push(record.without_request());
+                }
+                Ok(_) | Err(Trouble::Damaged(_)) => {}
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        Ok(Bite { found, next })
     }
 
     /// The damaged records whose ids, in hexadecimal, begin so.
@@ -238,11 +274,11 @@ impl Records {
         if entry.is_damaged {
             return Err(damaged(id, "its frame was found to be damaged"));
         }
-        let payload = self.payload(id, Kind::Record, entry.record)?;
+        let payload = self.payload(id, entry, Kind::Record, entry.record)?;
         let record = wire::decode_record(&payload).map_err(|error| damaged(id, error))?;
         let mut record = match entry.end {
             Some(end) => {
-                let payload = self.payload(id, Kind::Ended, end)?;
+                let payload = self.payload(id, entry, Kind::Ended, end)?;
                 frame::ended(record, &payload).map_err(|error| damaged(id, error))?
             }
             None => record,
@@ -257,7 +293,13 @@ impl Records {
     }
 
     /// What the frame at `place` says of the record `id`.
-    fn payload(&self, id: &RecordId, kind: Kind, place: Place) -> Result<Vec<u8>, Trouble> {
+    fn payload(
+        &self,
+        id: &RecordId,
+        entry: &Entry,
+        kind: Kind,
+        place: Place,
+    ) -> Result<Vec<u8>, Trouble> {
         let segment = self.segments.get(place.segment).ok_or(Trouble::Moved)?;
         let mut frame = match segment.read(place.len as usize, place.offset.into()) {
             Ok(frame) => frame,
@@ -272,6 +314,11 @@ impl Records {
         let fits = head.is_some_and(|head| {
             head.id == *id && head.kind == kind && head.payload_sum == crc32fast::hash(&payload)
         });
-        fits.then_some(payload).ok_or_else(|| damaged(id, "the checksum does not fit"))
+        match fits {
+            true => Ok(payload),
+            // It was erased since, and what it said was overwritten.
+            false if self.index.get(id) != Some(*entry) => Err(Trouble::Moved),
+            false => Err(damaged(id, "the checksum does not fit")),
+        }
     }
 }

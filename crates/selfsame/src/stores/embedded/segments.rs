@@ -42,6 +42,11 @@ impl Segments {
         self.all.write().insert(segment.number, Used { segment, needed: 0 });
     }
 
+    /// All of them, the oldest first.
+    pub(super) fn all(&self) -> Vec<Arc<Segment>> {
+        self.all.read().values().map(|used| used.segment.clone()).collect()
+    }
+
     /// Counts what is needed now that it was not before, and what no longer is.
     pub(super) fn account(
         &self,

@@ -1,16 +1,18 @@
 //! The traits of a store, each call handed to the thread that does it.
 
 use std::ops::Bound;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease, Record,
-    RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError, Sweep, Swept,
-    Timestamp, wire,
+    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect, Lease,
+    Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError, Sweep,
+    Swept, Timestamp, Whose, wire,
 };
 
-use super::EmbeddedStore;
+use super::ledger::Ledger;
 use super::records::Stretch;
+use super::{EmbeddedStore, scrub};
 
 /// Where the next sweep goes on: first through the records, then through old segments.
 #[derive(Clone, Copy)]
@@ -143,9 +145,55 @@ impl EmbeddedStore {
     }
 }
 
+impl EmbeddedStore {
+    /// A tenant's records behind `after`. All must be read for that, so it is done in bites: nobody
+    /// waits for long, and no time runs out.
+    async fn find_tenant(
+        &self,
+        whose: &Whose,
+        mut after: Option<RecordId>,
+        most: usize,
+    ) -> Result<Vec<Record>, StoreError> {
+        let mut found = Vec::new();
+        loop {
+            let whose = whose.clone();
+            let bite = self.looks.ask(move |records| records.of_tenant(&whose, after)).await?;
+            found.extend(bite.found);
+            after = bite.next;
+            if found.len() >= most || after.is_none() {
+                found.truncate(most);
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Overwrites what the log says of records that are tombstones now. See `scrub` for why these are
+    /// written once more before.
+    async fn scrub(&self, ids: Arc<[RecordId]>) -> Result<(), StoreError> {
+        let again = ids.clone();
+        let _tombstones = self.writes.ask(move |ledger| ledger.erase(&again)).await?;
+        let erased = self.looks.ask(move |records| records.erased(&ids)).await?;
+        let erased = Arc::new(erased);
+        // File by file: nobody waits for long, and no time runs out.
+        for segment in self.records.segments.all() {
+            let (erased, looked) = (erased.clone(), segment.clone());
+            let words =
+                self.looks.ask(move |records| records.words_about(&erased, &looked)).await?;
+            if !words.is_empty() {
+                let overwriting = move |_: &mut Ledger| Ok(scrub::overwrite(&segment, &words)?);
+                self.writes.ask(overwriting).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
 #[async_trait]
 impl Inspect for EmbeddedStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
+        if let Find::Tenant { whose, after } = find {
+            return self.find_tenant(whose, *after, most).await;
+        }
         let find = find.clone();
         self.looks.ask(move |records| records.find(&find, most)).await
     }
@@ -158,6 +206,20 @@ impl Inspect for EmbeddedStore {
     ) -> Result<Resolved, StoreError> {
         let (id, resolution) = (*id, resolution.clone());
         self.writes.ask(move |ledger| ledger.resolve(&id, fence, resolution)).await
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        let ids: Arc<[RecordId]> = ids.into();
+        let erasing = ids.clone();
+        let outcomes = self.writes.ask(move |ledger| ledger.erase(&erasing)).await?;
+        ids.iter().for_each(|id| self.near.forget(id));
+        let outcome = ids.iter().zip(&outcomes);
+        let done = outcome.filter(|(_, erased)| **erased == Erased::Done).map(|(id, _)| *id);
+        let done: Arc<[RecordId]> = done.collect();
+        if !done.is_empty() {
+            self.scrub(done).await?;
+        }
+        Ok(outcomes)
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use selfsame_core::{RecordId, StoreError, Timestamp};
+use selfsame_core::{Record, RecordId, StoreError, Timestamp};
 use tokio::time::Instant;
 
+use super::erase;
 use super::link::Link;
 use super::rows::{self, Row, Seen, its_checkpoint, key_columns};
 use super::session::Session;
@@ -27,6 +28,8 @@ pub(super) enum Change<T> {
     Nothing(T),
     Write(Box<Write>, T),
     Remove(Seen, T),
+    /// It is a tombstone now, and nothing is kept of it.
+    Erase(Seen, Box<Record>, T),
 }
 
 /// Changes the record `id` as `decide` says, given it and the time. No lock is waited for: whoever
@@ -48,6 +51,9 @@ pub(super) async fn change<T>(
             }
             Change::Remove(seen, outcome) => {
                 (remove(&session, &[seen]).await.map(|made| !made.is_empty()), outcome)
+            }
+            Change::Erase(seen, record, outcome) => {
+                (erase::write(&session, seen, &record).await, outcome)
             }
         };
         if is_made? {

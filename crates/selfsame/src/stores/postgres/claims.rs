@@ -50,7 +50,7 @@ impl Call for Ask {
     type Outcome = Option<Claimed>;
 
     fn bytes(&self) -> usize {
-        0
+        self.keepsake.as_ref().map_or(0, |keepsake| keepsake.bytes())
     }
 
     async fn make(

@@ -30,5 +30,5 @@ from mine
 on conflict (id) do update
 set state = excluded.state, state_at = excluded.state_at, expires_at = excluded.expires_at,
     answer_bucket = excluded.answer_bucket, answer_row = excluded.answer_row,
-    version = excluded.version, sum = excluded.sum
+    version = excluded.version, sum = excluded.sum, request = null
 returning k.id, k.expires_at

@@ -1,6 +1,6 @@
 //! What is read beside the hot path: one record, or many.
 
-use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp};
+use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp, Whose};
 use tokio_postgres::types::ToSql;
 
 use super::rows::{self, its_answer, its_checkpoint, key_columns};
@@ -13,10 +13,15 @@ const PAGE: usize = 64;
 
 macro_rules! select_whole {
     ($which:literal) => {
+        select_whole!("", $which)
+    };
+    ($more:literal, $which:literal) => {
         concat!(
             "with time as materialized (select selfsame.clock() as now) select time.now, ",
             key_columns!(),
-            ", a.body from time, (select * from selfsame.keys where ",
+            ", a.body",
+            $more,
+            " from time, (select * from selfsame.keys where ",
             $which,
             ") k",
             its_checkpoint!(),
@@ -25,13 +30,26 @@ macro_rules! select_whole {
     };
 }
 
-const GET: &str = select_whole!("id = $1::bytea");
+const GET: &str = select_whole!(", k.request", "id = $1::bytea");
 const BY_KEY: &str = concat!(
     select_whole!("id > $1::bytea and key = $3::text order by id limit $2::bigint"),
     "order by k.id"
 );
+const BY_TENANT: &str = concat!(
+    select_whole!(
+        "id > $1::bytea and (tenant = $3::bytea or tenant_name = $4::text) \
+         order by id limit $2::bigint"
+    ),
+    "order by k.id"
+);
 const MAYBE_HELD: &str = concat!(
     select_whole!("id > $1::bytea and state in (1, 4) order by id limit $2::bigint"),
+    "order by k.id"
+);
+const MAYBE_ABANDONED: &str = concat!(
+    select_whole!(
+        "id > $1::bytea and request is not null and state in (1, 4) order by id limit $2::bigint"
+    ),
     "order by k.id"
 );
 const BY_ID: &str = concat!(
@@ -46,8 +64,9 @@ pub(super) async fn get(session: &Session, id: &RecordId) -> Result<Option<Recor
     let found = read(session, GET, &[&&id.as_bytes()[..]]).await?;
     match found.first() {
         Some(row) => {
-            let (record, now) = whole(row)?;
-            Ok(record.seen_at(now))
+            let now = rows::time_at(row, 0);
+            let read = rows::read(row, 1)?.with_request(row.get(rows::behind(1) + 1))?;
+            Ok(read.whole(row.get(rows::behind(1)), now)?.seen_at(now))
         }
         None => Ok(None),
     }
@@ -63,13 +82,27 @@ pub(super) async fn find(
         Find::Key(key) => {
             // Neither a key nor a `text` has a NUL.
             let key = key.replace('\0', "\u{fffd}");
-            collect(session, BY_KEY, &[&key], most, |_, _| true).await
+            collect(session, (BY_KEY, &[&key]), None, most, |_, _| true).await
         }
-        Find::Held => collect(session, MAYBE_HELD, &[], most, Record::is_held).await,
+        Find::Held => collect(session, (MAYBE_HELD, &[]), None, most, Record::is_held).await,
+        // What the statement selects keeps its request, and a claim is all that is not yet known.
+        Find::Abandoned { after } => {
+            let is_left = |record: &Record, now| !record.is_leased(now);
+            collect(session, (MAYBE_ABANDONED, &[]), *after, most, is_left).await
+        }
+        Find::Tenant { whose, after } => {
+            // No tag is empty, and a name that is null is nobody's.
+            let (tag, name): (&[u8], Option<String>) = match whose {
+                Whose::Tag(tag) => (tag.as_bytes(), None),
+                Whose::Name(name) => (&[], Some(name.replace('\0', "\u{fffd}"))),
+            };
+            let wanted: [&(dyn ToSql + Sync); 2] = [&tag, &name];
+            collect(session, (BY_TENANT, &wanted), *after, most, |_, _| true).await
+        }
         Find::IdPrefix(prefix) => match id_range(prefix) {
             Some((low, high)) => {
                 let ends: [&(dyn ToSql + Sync); 2] = [&&low[..], &&high[..]];
-                collect(session, BY_ID, &ends, most, |_, _| true).await
+                collect(session, (BY_ID, &ends), None, most, |_, _| true).await
             }
             None => Ok(Vec::new()),
         },
@@ -91,17 +124,18 @@ pub(super) async fn now(session: &Session) -> Result<Timestamp, StoreError> {
     Ok(rows::time_at(&time[0], 0))
 }
 
-/// Goes through the rows that `sql` selects, in the order of ids and page by page. A damaged one
-/// has raised its alarm, and does not stop whoever looks at many.
+/// Goes through the rows that a statement selects for what is wanted, in the order of ids behind
+/// `after` and page by page. A damaged one has raised its alarm, and does not stop whoever looks at
+/// many.
 async fn collect(
     session: &Session,
-    sql: &'static str,
-    wanted: &[&(dyn ToSql + Sync)],
+    (sql, wanted): (&'static str, &[&(dyn ToSql + Sync)]),
+    after: Option<RecordId>,
     most: usize,
     is_meant: impl Fn(&Record, Timestamp) -> bool,
 ) -> Result<Vec<Record>, StoreError> {
     let mut found = Vec::new();
-    let mut after: Vec<u8> = Vec::new();
+    let mut after = after.map(|id| id.as_bytes().to_vec()).unwrap_or_default();
     loop {
         let limit = PAGE as i64;
         let mut params: Vec<&(dyn ToSql + Sync)> = vec![&after, &limit];

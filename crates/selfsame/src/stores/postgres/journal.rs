@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use selfsame_core::{
     Answer, Birth, Checkpoint, Fenced, Lease, Phase, RecordId, Recorded, StoreError, Timestamp,
     wire,
@@ -24,6 +23,7 @@ use super::trouble::{Access, Fault};
 use super::{PostgresStore, answers};
 use crate::body::BoxError;
 use crate::phases::{Param, Transaction};
+use crate::seal::Seal;
 use crate::stores::durable::damaged;
 
 const NOTE: &str = include_str!("journal.sql");
@@ -44,6 +44,7 @@ const IS_FREE: &str =
 pub(crate) struct Journal {
     aside: Arc<Link>,
     target: Target,
+    seal: Seal,
 }
 
 /// What the journal knows of a run when it begins.
@@ -72,7 +73,7 @@ pub(crate) enum Standing {
 
 impl PostgresStore {
     pub(crate) fn journal(&self) -> Journal {
-        Journal { aside: self.aside.clone(), target: self.target.clone() }
+        Journal { aside: self.aside.clone(), target: self.target.clone(), seal: Seal::none() }
     }
 }
 
@@ -90,12 +91,11 @@ const OF_PHASE: &str = " of the journal";
 /// The checkpoint of a run that has come so far: people see where it stands, and a journal that was
 /// lost is noticed. What the phase gave is in the journal.
 fn point(phase: &Phase) -> Checkpoint {
-    let data = Bytes::from(format!("phase {}{OF_PHASE}", phase.ordinal));
-    Checkpoint { recovery_point: phase.name.clone(), data }
+    Checkpoint::new(phase.name.clone(), format!("phase {}{OF_PHASE}", phase.ordinal))
 }
 
 fn is_of_phase(checkpoint: &Checkpoint) -> bool {
-    checkpoint.data.ends_with(OF_PHASE.as_bytes())
+    !checkpoint.is_sealed && checkpoint.data.ends_with(OF_PHASE.as_bytes())
 }
 
 impl Note {
@@ -124,6 +124,11 @@ fn claim(lease: &Lease) -> [Param<'_>; 3] {
 }
 
 impl Journal {
+    /// The same, with answers sealed.
+    pub(crate) fn sealed_by(self, seal: &Seal) -> Self {
+        Self { seal: seal.clone(), ..self }
+    }
+
     /// What is known of the run that `lease` is for, if the lease is still its last claim.
     pub(crate) async fn open(
         &self,
@@ -166,7 +171,7 @@ impl Journal {
         lease: &Lease,
         answer: &Answer,
     ) -> Result<Recorded, BoxError> {
-        let frame = wire::encode_answer(&lease.id, answer);
+        let frame = wire::encode_answer(&lease.id, &self.seal.closed_answer(&lease.id, answer));
         let [id, attempt_id, fence] = claim(lease);
         let params = [id, attempt_id, fence, Param::Bytes(&frame)];
         let expires_at = self.write_in(transaction, lease, COMPLETE_ONE, &params).await?;

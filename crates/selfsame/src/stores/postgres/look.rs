@@ -13,8 +13,9 @@ macro_rules! given_many {
     () => {
         "with given as (select * from unnest($1::bytea[], $2::bytea[], $3::bytea[], \
          $4::smallint[], $5::bigint[], $6::bigint[], $7::bigint[], $8::bytea[], $9::text[], \
-         $10::text[], $11::text[], $12::bigint[]) as g(id, fingerprint, attempt_id, recover, \
-         lease_ms, retention_ms, remember_ms, tenant, tenant_name, key, route, still))"
+         $10::text[], $11::text[], $12::bigint[], $13::bytea[], $14::bytea[]) as g(id, fingerprint, attempt_id, recover, \
+         lease_ms, retention_ms, remember_ms, tenant, tenant_name, key, route, still, outline, \
+         request))"
     };
 }
 
@@ -23,8 +24,8 @@ macro_rules! given_one {
     () => {
         "with given as (select * from (values ($1::bytea, $2::bytea, $3::bytea, $4::smallint, \
          $5::bigint, $6::bigint, $7::bigint, $8::bytea, $9::text, $10::text, $11::text, \
-         $12::bigint)) as g(id, fingerprint, attempt_id, recover, lease_ms, retention_ms, \
-         remember_ms, tenant, tenant_name, key, route, still))"
+         $12::bigint, $13::bytea, $14::bytea)) as g(id, fingerprint, attempt_id, recover, lease_ms, retention_ms, \
+         remember_ms, tenant, tenant_name, key, route, still, outline, request))"
     };
 }
 
@@ -54,7 +55,8 @@ macro_rules! claim_sql {
             "where (l.known).id is not null \
              union all \
              select b.created_at, true, b.id, null, null, null, null, null, null, null, null, null, \
-             null, null, null, null, null, null, null, null, null, null, null, null, null, null \
+             null, null, null, null, null, null, null, null, null, null, null, null, null, null, \
+             null \
              from born b"
         )
     };
@@ -143,6 +145,8 @@ struct Asked<'a> {
     keys: Vec<&'a str>,
     routes: Vec<&'a str>,
     stills: Vec<i64>,
+    outlines: Vec<Option<Vec<u8>>>,
+    requests: Vec<Option<Vec<u8>>>,
 }
 
 impl<'a> Asked<'a> {
@@ -162,10 +166,12 @@ impl<'a> Asked<'a> {
             keys: asks.iter().map(|ask| ask.label.key.as_str()).collect(),
             routes: asks.iter().map(|ask| &*ask.label.route).collect(),
             stills: asks.iter().map(|ask| still(ask)).collect(),
+            outlines: asks.iter().map(|ask| rows::outline(&ask.id, &ask.keepsake)).collect(),
+            requests: asks.iter().map(|ask| rows::request(&ask.id, &ask.keepsake)).collect(),
         }
     }
 
-    fn many(&self) -> [&(dyn ToSql + Sync); 12] {
+    fn many(&self) -> [&(dyn ToSql + Sync); 14] {
         [
             &self.ids,
             &self.fingerprints,
@@ -179,10 +185,12 @@ impl<'a> Asked<'a> {
             &self.keys,
             &self.routes,
             &self.stills,
+            &self.outlines,
+            &self.requests,
         ]
     }
 
-    fn one(&self) -> [&(dyn ToSql + Sync); 12] {
+    fn one(&self) -> [&(dyn ToSql + Sync); 14] {
         [
             &self.ids[0],
             &self.fingerprints[0],
@@ -196,6 +204,8 @@ impl<'a> Asked<'a> {
             &self.keys[0],
             &self.routes[0],
             &self.stills[0],
+            &self.outlines[0],
+            &self.requests[0],
         ]
     }
 }

@@ -8,8 +8,11 @@ use super::session::{Session, Target};
 use super::trouble::{Access, Fault, PostgresOpenError};
 
 /// What brings the schema from each version to the next.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001.sql"),
+    include_str!("migrations/0002.sql"),
+    include_str!("migrations/0004.sql"),
+];
 
 const KNOWN: i32 = MIGRATIONS.len() as i32;
 

@@ -16,6 +16,7 @@ mod bell;
 mod changes;
 mod claims;
 mod completions;
+mod erase;
 mod facts;
 mod inspect;
 mod journal;

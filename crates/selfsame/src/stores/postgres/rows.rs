@@ -3,10 +3,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use bytes::Bytes;
 use selfsame_core::{
-    Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Key, Label, Record, RecordId, State,
-    StoreError, TenantTag, Timestamp, wire,
+    Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Key, Label, Record, RecordId,
+    State, StoreError, TenantTag, Timestamp, wire,
 };
 use tokio_postgres::types::FromSql;
 
@@ -18,13 +17,13 @@ macro_rules! key_columns {
         "k.id, k.fingerprint, k.state, k.state_at, k.fence, k.attempt, k.attempt_id, k.birth, \
          k.recover, k.created_at, k.expires_at, k.retention_ms, k.remember_ms, k.tenant, \
          k.tenant_name, k.key, k.route, k.recovery_point, k.answer_bucket, k.answer_row, \
-         k.version, k.sum, c.body"
+         k.version, k.sum, k.outline, c.body"
     };
 }
 pub(super) use key_columns;
 
 /// How many columns those are.
-const KEY_COLUMNS: usize = 23;
+const KEY_COLUMNS: usize = 24;
 
 /// The checkpoint `c` of the row `k`.
 macro_rules! its_checkpoint {
@@ -49,9 +48,21 @@ pub(super) fn later_birth(record: &Record) -> Option<&Birth> {
     Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
 }
 
+/// What is kept of a request by which others are told apart, as its column has it.
+pub(super) fn outline(id: &RecordId, keepsake: &Option<Box<Keepsake>>) -> Option<Vec<u8>> {
+    let outline = keepsake.as_ref()?.outline.clone()?;
+    Some(wire::encode_keepsake(id, &Keepsake { outline: Some(outline), request: None }))
+}
+
+/// The kept request, as its column has it.
+pub(super) fn request(id: &RecordId, keepsake: &Option<Box<Keepsake>>) -> Option<Vec<u8>> {
+    let request = keepsake.as_ref()?.request.clone()?;
+    Some(wire::encode_keepsake(id, &Keepsake { outline: None, request: Some(request) }))
+}
+
 /// A record as its row has it.
 pub(super) struct Row {
-    /// The record, with a [`stand_in`] for its answer.
+    /// The record, with a [`stand_in`] for its answer, and without the request it keeps.
     pub(super) record: Record,
     pub(super) seen: Seen,
 }
@@ -72,6 +83,15 @@ pub(super) struct Place {
 }
 
 impl Row {
+    /// The same with the request that it keeps.
+    pub(super) fn with_request(mut self, frame: Option<&[u8]>) -> Result<Self, StoreError> {
+        let Some(frame) = frame else { return Ok(self) };
+        let id = self.record.id;
+        let kept = wire::decode_keepsake(&id, frame).map_err(|error| damaged(&id, error))?;
+        self.record.keepsake.get_or_insert_default().request = kept.request;
+        Ok(self)
+    }
+
     /// The record with its answer, or as a tombstone without. One that expired keeps the
     /// stand-in: its answer may be gone already, and nobody may see it.
     pub(super) fn whole(self, frame: Option<&[u8]>, now: Timestamp) -> Result<Record, StoreError> {
@@ -105,8 +125,7 @@ pub(super) fn still(record: &Record) -> u64 {
 /// point.
 pub(super) fn first_point(record: &Record) -> i64 {
     let without = Record { checkpoint: None, ..record.clone() };
-    let point = Checkpoint { recovery_point: String::new(), data: Bytes::new() };
-    let with = Record { checkpoint: Some(point), ..without.clone() };
+    let with = Record { checkpoint: Some(Checkpoint::new("", "")), ..without.clone() };
     (still(&without) ^ still(&with)).cast_signed()
 }
 
@@ -214,11 +233,15 @@ fn parse(row: &tokio_postgres::Row, first: usize) -> Result<Row, Cause> {
             key: Key::from_stored(columns.take()?).ok_or("its key is none")?,
             route: columns.take::<&str>()?.into(),
         },
+        keepsake: None,
     };
     let recovery_point: Option<&str> = columns.take()?;
     let (bucket, place): (Option<i32>, Option<i64>) = (columns.take()?, columns.take()?);
     let answer = bucket.zip(place).map(|(bucket, row)| Place { bucket, row });
     let (version, stored_sum) = (columns.take()?, columns.take::<i64>()?);
+    if let Some(frame) = columns.take::<Option<&[u8]>>()? {
+        record.keepsake = Some(Box::new(wire::decode_keepsake(&id, frame)?));
+    }
     if recovery_point.is_some() {
         let frame: Option<&[u8]> = columns.take()?;
         let frame = frame.ok_or("its checkpoint is missing")?;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError, Sweep,
-    Swept, Timestamp, wire,
+    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect,
+    Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError,
+    Sweep, Swept, Timestamp, wire,
 };
 use tokio::time::Instant;
 
@@ -18,7 +18,7 @@ use super::rows::Row;
 use super::session::Session;
 use super::trouble::Fault;
 use super::writes::Write;
-use super::{PostgresStore, facts, inspect, resolve, shard, sweep};
+use super::{PostgresStore, erase, facts, inspect, resolve, shard, sweep};
 use crate::stores::durable::stand_in;
 
 impl PostgresStore {
@@ -160,6 +160,14 @@ impl Inspect for PostgresStore {
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError> {
         resolve::resolve(self, id, fence, resolution).await
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for id in ids {
+            outcomes.push(erase::erase(self, id).await?);
+        }
+        Ok(outcomes)
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

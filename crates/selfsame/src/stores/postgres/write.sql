@@ -6,13 +6,13 @@ with given as (
     $7::bigint[], $8::integer[], $9::bytea[], $10::bytea[], $11::smallint[], $12::bigint[],
     $13::bigint[], $14::bigint[], $15::bigint[], $16::bytea[], $17::text[], $18::text[],
     $19::text[], $20::text[], $21::integer[], $22::bigint[], $23::bigint[], $24::bytea[],
-    $25::bytea[]
+    $25::bytea[], $26::bytea[], $27::bytea[]
   ) as g(
     id, seen_attempt_id, seen_version, fingerprint, state, state_at,
     fence, attempt, attempt_id, birth, recover, created_at,
     expires_at, retention_ms, remember_ms, tenant, tenant_name, key,
     route, recovery_point, answer_bucket, answer_row, sum, checkpoint,
-    answer)
+    answer, outline, request)
 ),
 mine as materialized (
   select g.*
@@ -45,7 +45,7 @@ forgotten as (
 insert into selfsame.keys as k
 select id, fingerprint, state, state_at, fence, attempt, attempt_id, birth, recover, created_at,
        expires_at, retention_ms, remember_ms, tenant, tenant_name, key, route, recovery_point,
-       answer_bucket, answer_row, seen_version + 1, sum
+       answer_bucket, answer_row, seen_version + 1, sum, outline, request
 from mine
 on conflict (id) do update
 set fingerprint = excluded.fingerprint, state = excluded.state, state_at = excluded.state_at,
@@ -55,5 +55,11 @@ set fingerprint = excluded.fingerprint, state = excluded.state, state_at = exclu
     remember_ms = excluded.remember_ms, tenant = excluded.tenant,
     tenant_name = excluded.tenant_name, key = excluded.key, route = excluded.route,
     recovery_point = excluded.recovery_point, answer_bucket = excluded.answer_bucket,
-    answer_row = excluded.answer_row, version = excluded.version, sum = excluded.sum
+    answer_row = excluded.answer_row, version = excluded.version, sum = excluded.sum,
+    outline = excluded.outline,
+    -- It was not read, because it is large: it stays until the work is done, or the key new again.
+    request = case when excluded.state in (2, 5) then null
+                   when excluded.fence = 1 and excluded.attempt_id <> k.attempt_id
+                   then excluded.request
+                   else k.request end
 returning k.id

@@ -56,7 +56,7 @@ pub(super) async fn write(session: &Session, writes: &[Write]) -> Result<HashSet
 }
 
 /// In the order in which the statement takes them.
-fn columns(writes: &[Write]) -> [Column<'_>; 25] {
+fn columns(writes: &[Write]) -> [Column<'_>; 27] {
     fn each<'a, T: ToSql + Sync + Send + 'a>(
         writes: &'a [Write],
         value: impl Fn(&'a Write, &'a Record) -> T,
@@ -89,6 +89,8 @@ fn columns(writes: &[Write]) -> [Column<'_>; 25] {
         each(writes, |w, r| rows::sum(r, w.seen.version.wrapping_add(1), w.place())),
         each(writes, |w, _| w.checkpoint()),
         each(writes, |w, _| w.answer.as_ref().map(|(_, frame)| frame)),
+        each(writes, |_, r| rows::outline(&r.id, &r.keepsake)),
+        each(writes, |_, r| rows::request(&r.id, &r.keepsake)),
     ]
 }
 

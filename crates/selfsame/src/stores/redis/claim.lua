@@ -1,15 +1,17 @@
 -- Claims a key that is new; what is known of any other is for core's rules.
-local ahead, lease, retention, remember, attempt_id, key_sum, lives, record = unpack(ARGV)
+local ahead, lease, retention, remember, attempt_id, sums, lives, record, behind =
+  unpack(ARGV)
 local now = time(ahead)
 local value = redis.call('GET', KEYS[1])
 if value then
   return { now, value }
 end
 local head = sealed('SR', 1, CLAIMED, now + lease, now, now + retention, retention, remember, 1,
-  attempt_id, string.sub(attempt_id, 1, 8), key_sum, #record)
+  attempt_id, string.sub(attempt_id, 1, 8), sums, #record)
+value = head .. record .. behind
 if lives == '' then
-  redis.call('SET', KEYS[1], head .. record)
+  redis.call('SET', KEYS[1], value)
 else
-  redis.call('SET', KEYS[1], head .. record, 'PX', lives)
+  redis.call('SET', KEYS[1], value, 'PX', lives)
 end
 return { now }

@@ -8,7 +8,7 @@ use selfsame_core::{Ask, Claimed, Record, StoreError, Timestamp};
 use super::changes::Replaced;
 use super::scripts::{CLAIM, Call};
 use super::trouble::Access;
-use super::value::{self, millis};
+use super::value::{self, Sums, millis};
 use super::{RedisStore, strange};
 use crate::stores::durable::fit;
 
@@ -52,9 +52,10 @@ impl RedisStore {
             .number(millis(ask.retention))
             .number(millis(ask.remember))
             .arg(*ask.attempt_id.as_bytes())
-            .arg(value::key_sum(ask.label.key.as_str()))
+            .arg(Sums::of(&ask.label).to_bytes())
             .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
-            .arg(value::frame(&record));
+            .arg(value::frame(&record))
+            .arg(value::behind(&record));
         let Value::Array(said) = self.call(&ask.id, call).await? else {
             return Err(strange(Access::Write));
         };

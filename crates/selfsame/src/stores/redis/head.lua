@@ -1,6 +1,6 @@
 -- The head of a value, as `value.rs` has it, and the time. Each script begins with this.
-local HEAD = '>c2BBI8I8I8I8I8I8c16c8c4I4'
-local HEAD_BYTES, SUM_BYTES = 84, 8
+local HEAD = '>c2BBI8I8I8I8I8I8c16c8c12I4'
+local HEAD_BYTES, SUM_BYTES = 92, 8
 local CLAIMED, COMPLETED = 1, 2
 
 -- Tests let time pass by `ahead`; it is nothing everywhere else.

@@ -1,11 +1,11 @@
 //! What is read beside the hot path: many records.
 
 use redis::cmd;
-use selfsame_core::{Count, Find, Record, StoreError, Timestamp, wire};
+use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp, Whose, wire};
 
 use super::scan::Walk;
 use super::trouble::Access;
-use super::value::{self, Head};
+use super::value::{Head, short};
 use super::{RedisStore, strange};
 use crate::stores::durable::{CLAIMED, HELD, TOMBSTONE, count_state, id_range};
 
@@ -18,22 +18,31 @@ impl RedisStore {
     ) -> Result<Vec<Record>, StoreError> {
         match find {
             Find::Key(key) => {
-                let sum = value::key_sum(key);
-                let may_be = |head: &Head, _| head.key_sum == sum;
+                let sum = short(key.as_bytes());
+                let may_be = |head: &Head, _| head.sums.key == sum;
                 let is_meant = |record: &Record, _| record.label.key.as_str() == key;
                 self.collect(Walk::new(""), most, may_be, is_meant).await
             }
-            Find::Held => {
-                let may_be = |head: &Head, now| match head.state {
-                    CLAIMED => head.state_at <= now,
-                    state => state == HELD,
-                };
-                self.collect(Walk::new(""), most, may_be, Record::is_held).await
-            }
+            Find::Held => self.collect(Walk::new(""), most, is_left, Record::is_held).await,
             Find::IdPrefix(prefix) if id_range(prefix).is_some() => {
                 self.collect(Walk::new(prefix), most, |_, _| true, |_, _| true).await
             }
             Find::IdPrefix(_) => Ok(Vec::new()),
+            Find::Abandoned { after } => {
+                self.collect_in_order(*after, most, is_left, Record::is_abandoned).await
+            }
+            Find::Tenant { whose, after } => {
+                let sum = match whose {
+                    Whose::Tag(tag) => short(tag.as_bytes()),
+                    Whose::Name(name) => short(name.as_bytes()),
+                };
+                let may_be = |head: &Head, _| match whose {
+                    Whose::Tag(_) => head.sums.tenant == sum,
+                    Whose::Name(_) => head.sums.tenant_name == sum,
+                };
+                let is_meant = |record: &Record, _| whose.is_of(&record.label);
+                self.collect_in_order(*after, most, may_be, is_meant).await
+            }
         }
     }
 
@@ -47,23 +56,63 @@ impl RedisStore {
     ) -> Result<Vec<Record>, StoreError> {
         let mut found = Vec::new();
         while let Some(ids) = walk.next(self).await? {
-            let (now, heads) = self.heads(&ids).await?;
-            let whole = heads
-                .into_iter()
-                .filter(|(_, head)| head.as_ref().is_none_or(|head| may_be(head, now)));
-            let mut whole: Vec<_> = whole.map(|(id, _)| id).collect();
-            while !whole.is_empty() {
-                let (now, records) = self.take_whole(&mut whole).await?;
-                let records = records.into_iter().map(|found| found.record);
-                let meant = records.filter(|record| is_meant(record, now));
-                found.extend(meant.filter_map(|record| record.seen_at(now)));
-                if found.len() >= most {
-                    found.truncate(most);
-                    return Ok(found);
-                }
+            let ids = self.may_be(&ids, &may_be).await?;
+            self.read_meant(ids, most, &is_meant, &mut found).await?;
+            if found.len() >= most {
+                break;
             }
         }
         Ok(found)
+    }
+
+    /// The same behind `after`, in the order of ids, which Redis does not know: all heads are read.
+    async fn collect_in_order(
+        &self,
+        after: Option<RecordId>,
+        most: usize,
+        may_be: impl Fn(&Head, Timestamp) -> bool,
+        is_meant: impl Fn(&Record, Timestamp) -> bool,
+    ) -> Result<Vec<Record>, StoreError> {
+        let (mut walk, mut behind) = (Walk::new(""), Vec::new());
+        while let Some(ids) = walk.next(self).await? {
+            let ids = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after));
+            behind.extend(self.may_be(&ids.collect::<Vec<_>>(), &may_be).await?);
+        }
+        behind.sort_unstable();
+        let mut found = Vec::new();
+        self.read_meant(behind, most, &is_meant, &mut found).await?;
+        Ok(found)
+    }
+
+    /// Those that may be meant, as far as their heads tell.
+    async fn may_be(
+        &self,
+        ids: &[RecordId],
+        may_be: impl Fn(&Head, Timestamp) -> bool,
+    ) -> Result<Vec<RecordId>, StoreError> {
+        let (now, heads) = self.heads(ids).await?;
+        let heads = heads.into_iter();
+        // Whoever reads one that is damaged raises the alarm.
+        let meant = heads.filter(|(_, head)| head.as_ref().is_none_or(|head| may_be(head, now)));
+        Ok(meant.map(|(id, _)| id).collect())
+    }
+
+    /// Reads records until there are `most`.
+    async fn read_meant(
+        &self,
+        mut ids: Vec<RecordId>,
+        most: usize,
+        is_meant: impl Fn(&Record, Timestamp) -> bool,
+        found: &mut Vec<Record>,
+    ) -> Result<(), StoreError> {
+        while !ids.is_empty() && found.len() < most {
+            let (now, records) = self.take_whole(&mut ids).await?;
+            let records = records.into_iter().map(|found| found.record);
+            let meant = records.filter(|record| is_meant(record, now));
+            found.extend(meant.filter_map(|record| record.without_request().seen_at(now)));
+        }
+        found.truncate(most);
+        Ok(())
     }
 
     pub(super) async fn count_records(&self) -> Result<Count, StoreError> {
@@ -102,5 +151,13 @@ impl RedisStore {
     pub(super) async fn time_now(&self) -> Result<Timestamp, StoreError> {
         let told = self.look(&cmd("TIME")).await?;
         self.time(&told).ok_or_else(|| strange(Access::Read))
+    }
+}
+
+/// Whether its work may have been left without an outcome.
+fn is_left(head: &Head, now: Timestamp) -> bool {
+    match head.state {
+        CLAIMED => head.state_at <= now,
+        state => state == HELD,
     }
 }

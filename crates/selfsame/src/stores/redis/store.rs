@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redis::cmd;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Facts, Fence, Fenced, Find, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep, Swept,
-    Timestamp,
+    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect,
+    Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep,
+    Swept, Timestamp,
 };
 
 use super::changes::Change;
@@ -98,6 +98,24 @@ impl Inspect for RedisStore {
             }
         };
         self.change(id, decide).await
+    }
+
+    async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
+        let decide = |record: Option<Record>, now: Timestamp| {
+            let Some(before) = record.filter(|record| !record.is_expired(now)) else {
+                return Change::Nothing(Erased::Missing);
+            };
+            let mut record = before.clone();
+            match record.erase(now) {
+                Erased::Done if record != before => Change::Write(Box::new(record), Erased::Done),
+                other => Change::Nothing(other),
+            }
+        };
+        let mut erased = Vec::with_capacity(ids.len());
+        for id in ids {
+            erased.push(self.change(id, decide).await?);
+        }
+        Ok(erased)
     }
 
     async fn count(&self) -> Result<Count, StoreError> {

@@ -8,17 +8,18 @@
 //! | 8, 8 | how long the key lives; how long after that it is a tombstone |
 //! | 8, 16 | fence and attempt id of the last claim |
 //! | 8 | random, of the last write: no two values of a record have the same head |
-//! | 4 | of a hash of the key, by which it is found |
+//! | 4, 4, 4 | of hashes of the key, the tenant's tag and its name, by which they are found |
 //! | 4 | how long the record's frame is |
 //! | 8 | the beginning of the SHA-1 of all this, in hexadecimal: scripts can make no CRC |
 //!
 //! The frame is `wire`'s of the whole record, without its state, which the head tells, as it does
-//! fence, attempt id and times. Behind it, if the record is completed, is the frame of its answer.
+//! fence, attempt id and times. Behind it is the frame of its answer, if it is completed; else of its
+//! keepsake, if that has a request, which so goes with the outcome.
 
 use std::time::Duration;
 
 use selfsame_core::{
-    Answer, AttemptId, Fence, Lease, Record, RecordId, State, StoreError, Timestamp, wire,
+    Answer, AttemptId, Fence, Label, Lease, Record, RecordId, State, StoreError, Timestamp, wire,
 };
 use sha1_smol::Sha1;
 
@@ -26,7 +27,7 @@ use crate::stores::durable::{CLAIMED, COMPLETED, FAILED, HELD, TOMBSTONE, damage
 
 const MAGIC: &[u8; 2] = b"SR";
 const VERSION: u8 = 1;
-const FIELDS_LEN: usize = 84;
+const FIELDS_LEN: usize = 92;
 const SUM_LEN: usize = 8;
 
 /// How many bytes a head has.
@@ -50,8 +51,40 @@ pub(super) struct Head {
     fence: Fence,
     attempt_id: AttemptId,
     write: [u8; 8],
-    pub(super) key_sum: [u8; 4],
+    pub(super) sums: Sums,
     record_len: u32,
+}
+
+/// By which records are found, or almost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Sums {
+    pub(super) key: [u8; 4],
+    pub(super) tenant: [u8; 4],
+    pub(super) tenant_name: [u8; 4],
+}
+
+impl Sums {
+    pub(super) fn of(label: &Label) -> Self {
+        Self {
+            key: short(label.key.as_str().as_bytes()),
+            tenant: short(label.tenant.as_bytes()),
+            tenant_name: short(label.tenant_name.as_deref().unwrap_or_default().as_bytes()),
+        }
+    }
+
+    pub(super) fn to_bytes(self) -> [u8; 12] {
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&self.key);
+        bytes[4..8].copy_from_slice(&self.tenant);
+        bytes[8..].copy_from_slice(&self.tenant_name);
+        bytes
+    }
+}
+
+/// A part of a hash.
+pub(super) fn short(bytes: &[u8]) -> [u8; 4] {
+    let digest = Sha1::from(bytes).digest().bytes();
+    *digest.first_chunk().expect("it is longer")
 }
 
 /// A record, and what it looked like.
@@ -83,7 +116,7 @@ pub(super) fn read_head(value: &[u8]) -> Result<Head, &'static str> {
         fence: Fence::from_number(fields.number()),
         attempt_id: AttemptId::from_bytes(fields.take()),
         write: fields.take(),
-        key_sum: fields.take(),
+        sums: Sums { key: fields.take(), tenant: fields.take(), tenant_name: fields.take() },
         record_len: u32::from_be_bytes(fields.take()),
     })
 }
@@ -93,7 +126,7 @@ pub(super) fn read(id: &RecordId, value: &[u8]) -> Result<Found, StoreError> {
     let head = read_head(value).map_err(|cause| damaged(id, cause))?;
     let (seen, frames) = value.split_first_chunk().expect("a head was read");
     let frames = frames.split_at_checked(head.record_len as usize);
-    let (frame, answer) = frames.ok_or_else(|| damaged(id, "the record is cut off"))?;
+    let (frame, behind) = frames.ok_or_else(|| damaged(id, "the record is cut off"))?;
     let mut record = wire::decode_record(frame).map_err(|cause| damaged(id, cause))?;
     if record.id != *id {
         return Err(damaged(id, wire::WireError::Misplaced));
@@ -104,15 +137,18 @@ pub(super) fn read(id: &RecordId, value: &[u8]) -> Result<Found, StoreError> {
     let at = head.state_at;
     match head.state {
         COMPLETED => {
-            let answer = wire::decode_answer(id, answer).map_err(|cause| damaged(id, cause))?;
+            let answer = wire::decode_answer(id, behind).map_err(|cause| damaged(id, cause))?;
             finish(&mut record, answer, at);
         }
-        _ if !answer.is_empty() => return Err(damaged(id, "there is an answer too many")),
         CLAIMED => record.state = State::Claimed { lease_until: at },
         FAILED => record.state = State::Failed,
         HELD => record.state = State::Held { since: at },
         TOMBSTONE => record.state = State::Tombstone,
         _ => return Err(damaged(id, "there is no such state")),
+    }
+    if head.state != COMPLETED && !behind.is_empty() {
+        let keepsake = wire::decode_keepsake(id, behind).map_err(|cause| damaged(id, cause))?;
+        record.keepsake = Some(Box::new(keepsake));
     }
     record.expires_at = head.expires_at;
     Ok(Found { record, seen: *seen })
@@ -142,21 +178,30 @@ pub(super) fn write(record: &Record) -> Vec<u8> {
     value.extend_from_slice(&record.fence.number().to_be_bytes());
     value.extend_from_slice(record.attempt_id.as_bytes());
     value.extend_from_slice(&write_id());
-    value.extend_from_slice(&key_sum(record.label.key.as_str()));
+    value.extend_from_slice(&Sums::of(&record.label).to_bytes());
     let record_len = u32::try_from(frame.len()).expect("records are far below 4 GiB");
     value.extend_from_slice(&record_len.to_be_bytes());
     let sum = sum(&value);
     value.extend_from_slice(sum.as_bytes());
     value.extend_from_slice(&frame);
-    if let State::Completed { answer, .. } = &record.state {
-        value.extend_from_slice(&wire::encode_answer(&record.id, answer));
-    }
+    value.extend_from_slice(&behind(record));
     value
 }
 
 /// The record's frame, without what its head tells or what lies behind it.
 pub(super) fn frame(record: &Record) -> Vec<u8> {
-    wire::encode_record(&Record { state: State::Failed, ..record.clone() })
+    wire::encode_record(&Record { state: State::Failed, ..record.clone().without_request() })
+}
+
+/// What lies behind the frame.
+pub(super) fn behind(record: &Record) -> Vec<u8> {
+    match (&record.state, &record.keepsake) {
+        (State::Completed { answer, .. }, _) => wire::encode_answer(&record.id, answer),
+        (_, Some(keepsake)) if keepsake.request.is_some() => {
+            wire::encode_keepsake(&record.id, keepsake)
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// After how long Redis may let go of it by itself: never before core's rules would.
@@ -175,12 +220,6 @@ pub(super) fn lives(record: &Record, now: Timestamp) -> Option<Duration> {
 /// A name for one write.
 pub(super) fn write_id() -> [u8; 8] {
     *AttemptId::random().as_bytes().first_chunk().expect("it is longer")
-}
-
-/// By which a key is found.
-pub(super) fn key_sum(key: &str) -> [u8; 4] {
-    let digest = Sha1::from(key.as_bytes()).digest().bytes();
-    *digest.first_chunk().expect("it is longer")
 }
 
 pub(super) fn millis(duration: Duration) -> u64 {

@@ -1,0 +1,150 @@
+//! `[limits]`: how much clients may take, and how long they may take for it.
+
+use std::time::Duration;
+
+use toml::de::DeValue;
+
+use super::file::Section;
+use super::mistakes::Mistakes;
+use super::values::{DURATION, Kind, SIZE, Wrong, because, integer};
+
+/// How much clients may take, and how long they may take for it. Nothing is without a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// `max_connections`: how many clients may be connected.
+    pub connections_max: usize,
+    /// `max_requests`: how many requests may be under way.
+    pub requests_max: usize,
+    /// `max_streams`: how many of them over one connection of HTTP/2.
+    pub streams_max: u32,
+    /// `max_headers`: how many header lines a request may have.
+    pub headers_max: usize,
+    /// `max_header_bytes`: how large its head may be.
+    pub header_bytes_max: usize,
+    /// `head_timeout`: how long a head may take, and a TLS handshake.
+    pub head_timeout: Duration,
+    /// `body_timeout`: how long a body may stand still.
+    pub body_timeout: Duration,
+    /// `answer_timeout`: how long a request that only passes may go unanswered.
+    pub answer_timeout: Duration,
+    /// `write_timeout`: how long nobody may take an answer.
+    pub write_timeout: Duration,
+    /// `idle_timeout`: how long a connection is kept without a request.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 20_000,
+            requests_max: 10_000,
+            streams_max: 250,
+            headers_max: Self::HEADERS_MAX,
+            header_bytes_max: 32 * 1024,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(15 * 60),
+            write_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+        }
+    }
+}
+
+impl Limits {
+    /// What `max_headers` is unless it is said.
+    pub const HEADERS_MAX: usize = 100;
+}
+
+const MANY: Kind<usize> = Kind {
+    expected: "a whole number from 1 to 1000000, without quotes",
+    read: |value| count(value, 1_000_000),
+};
+
+const SOME: Kind<usize> = Kind {
+    expected: "a whole number from 1 to 1000, without quotes",
+    read: |value| count(value, 1000),
+};
+
+const STREAMS: Kind<u32> = Kind {
+    expected: SOME.expected,
+    read: |value| (SOME.read)(value).map(|count| u32::try_from(count).expect("at most 1000")),
+};
+
+const HEAD_BYTES: Kind<usize> = Kind {
+    expected: SIZE.expected,
+    read: |value| match (SIZE.read)(value)? {
+        ..1024 => Err(because("must be at least 1KiB")),
+        bytes if bytes > 256 * 1024 => Err(because("must be at most 256KiB")),
+        bytes => Ok(bytes),
+    },
+};
+
+fn count(value: &DeValue<'_>, max: u64) -> Result<usize, Wrong> {
+    match integer(value)? {
+        count if (1..=max).contains(&count) => Ok(usize::try_from(count).expect("not that many")),
+        _ => Err(Wrong::Form),
+    }
+}
+
+/// What `section` says, and the defaults where it says nothing.
+pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits {
+    let mut limits = Limits::default();
+    section.set("max_connections", &MANY, &mut limits.connections_max);
+    section.set("max_requests", &MANY, &mut limits.requests_max);
+    section.set("max_streams", &STREAMS, &mut limits.streams_max);
+    section.set("max_headers", &SOME, &mut limits.headers_max);
+    section.set("max_header_bytes", &HEAD_BYTES, &mut limits.header_bytes_max);
+    section.set("head_timeout", &DURATION, &mut limits.head_timeout);
+    section.set("body_timeout", &DURATION, &mut limits.body_timeout);
+    section.set("answer_timeout", &DURATION, &mut limits.answer_timeout);
+    section.set("write_timeout", &DURATION, &mut limits.write_timeout);
+    section.set("idle_timeout", &DURATION, &mut limits.idle_timeout);
+    section.finish(mistakes);
+    limits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::load;
+    use super::*;
+
+    #[test]
+    fn each_limit_is_taken_from_the_file() {
+        let text = "max_connections = 1\nmax_requests = 2\nmax_streams = 3\nmax_headers = 4\n\
+            max_header_bytes = '5KiB'\nhead_timeout = '6s'\nbody_timeout = '7s'\n\
+            answer_timeout = '8s'\nwrite_timeout = '9s'\nidle_timeout = '10s'";
+        let config = load(&format!("upstream = 'http://a'\n[limits]\n{text}")).expect("valid");
+        let expected = Limits {
+            connections_max: 1,
+            requests_max: 2,
+            streams_max: 3,
+            headers_max: 4,
+            header_bytes_max: 5 * 1024,
+            head_timeout: Duration::from_secs(6),
+            body_timeout: Duration::from_secs(7),
+            answer_timeout: Duration::from_secs(8),
+            write_timeout: Duration::from_secs(9),
+            idle_timeout: Duration::from_secs(10),
+        };
+        assert_eq!(config.limits, expected);
+    }
+
+    #[test]
+    fn a_wrong_limit_says_what_is_wrong() {
+        let table = [
+            ("max_requests = 0", "from 1 to 1000000, without quotes, found the integer 0"),
+            ("max_connections = '5'", "from 1 to 1000000, without quotes, found \"5\""),
+            ("max_streams = 1001", "from 1 to 1000, without quotes, found the integer 1001"),
+            ("max_headers = -1", "from 1 to 1000, without quotes, found the integer -1"),
+            ("max_header_bytes = 1000", "must be at least 1KiB"),
+            ("max_header_bytes = '1MiB'", "must be at most 256KiB"),
+            ("head_timeout = '0s'", "must be longer than zero"),
+            ("idle_time = '1s'", "unknown name \"idle_time\"; did you mean \"idle_timeout\"?"),
+        ];
+        for (line, expected) in table {
+            let said = load(&format!("upstream = 'http://a'\n[limits]\n{line}"));
+            let said = said.expect_err("a mistake").to_string();
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! [`ForwardAuth`]: another service tells whose request it is, and is asked before anything else is done.
+//!
+//! Who may pass is remembered for some seconds under a MAC of all that the service was shown, so that no
+//! credential is kept and nothing that it looked at may differ. Who may not is never remembered.
+//! Requests that show the same at the same time ask once.
+
+mod question;
+mod verdict;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, Response};
+use http_body_util::Either;
+use ipnet::IpNet;
+use parking_lot::Mutex;
+use selfsame::{IdempotencyService, Problem, ProblemDetails, Secret};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
+
+use crate::background;
+use crate::config;
+use crate::room::Seldom;
+use crate::server;
+use crate::upstream::{Inquiry, Outward, Upstream};
+use question::Question;
+use verdict::Verdict;
+
+/// How many callers are remembered. One more, and all are forgotten: they are asked about again.
+const KNOWN_MAX: usize = 10_000;
+/// How many questions are under way at once. One more waits its turn, in its own time.
+const QUESTIONS_MAX: usize = 256;
+
+/// Asks another service whose request it is.
+pub(crate) struct ForwardAuth {
+    settings: config::ForwardAuth,
+    service: Inquiry,
+    /// Whose word on a request's way counts.
+    trusted: Arc<[IpNet]>,
+    /// Of this process alone: what is remembered is of no use to anybody else.
+    secret: Secret,
+    known: Mutex<HashMap<[u8; 32], Known>>,
+    room: Semaphore,
+    failing: Seldom,
+}
+
+/// What is known of those who show the same.
+enum Known {
+    Asked(watch::Receiver<Option<Verdict>>),
+    Allowed { tenant: Arc<str>, until: Instant },
+}
+
+/// Whose request it is, found in its extensions.
+#[derive(Clone)]
+pub(crate) struct Vouched(pub(crate) Arc<str>);
+
+impl ForwardAuth {
+    pub(crate) fn new(
+        settings: &config::ForwardAuth,
+        outward: &Outward,
+        trusted: Arc<[IpNet]>,
+    ) -> Self {
+        Self {
+            settings: settings.clone(),
+            service: Inquiry::to(&settings.service, outward),
+            trusted,
+            secret: Secret::random(),
+            known: Mutex::default(),
+            room: Semaphore::new(QUESTIONS_MAX),
+            failing: Seldom::default(),
+        }
+    }
+
+    /// Removes what only the service may say.
+    pub(crate) fn clean(&self, headers: &mut HeaderMap) {
+        headers.remove(&self.settings.tenant_header);
+    }
+
+    /// Finds out whose request this is, and writes it down for the layer and for the upstream.
+    ///
+    /// # Errors
+    /// The answer to a request that may not pass, or of which that cannot be told.
+    pub(crate) async fn admit(
+        self: &Arc<Self>,
+        parts: &mut Parts,
+        service: &IdempotencyService<Upstream>,
+    ) -> Result<(), Response<server::Body>> {
+        match self.ask(parts).await {
+            Verdict::Allowed(tenant) => {
+                self.vouch(parts, tenant);
+                Ok(())
+            }
+            Verdict::Denied(denial) => Err(denial.response().map(Either::Right)),
+            Verdict::Failed => {
+                let detail = "the service that tells callers apart cannot be asked at the moment; \
+                              nothing was sent, try again";
+                let details = ProblemDetails::new(Problem::AuthUnavailable, detail);
+                Err(service.refuse(parts, &details).map(Either::Left))
+            }
+        }
+    }
+
+    fn vouch(&self, parts: &mut Parts, tenant: Arc<str>) {
+        let name = tenant.parse().expect("it came in a header");
+        parts.headers.insert(&self.settings.tenant_header, name);
+        parts.extensions.insert(Vouched(tenant));
+    }
+
+    /// Whose request this is.
+    async fn ask(self: &Arc<Self>, parts: &Parts) -> Verdict {
+        let question = Question::about(parts, &self.settings, &self.trusted);
+        let id = question.id(&self.secret);
+        let mut told = match self.look_up(id, question) {
+            Ok(tenant) => {
+                counted("known");
+                return Verdict::Allowed(tenant);
+            }
+            Err(told) => told,
+        };
+        let told = told.wait_for(Option::is_some).await;
+        // It is told before its teller goes, unless that came to grief.
+        told.ok().and_then(|verdict| verdict.clone()).unwrap_or(Verdict::Failed)
+    }
+
+    /// The caller, or where it will be told. Nobody asks twice at once.
+    fn look_up(
+        self: &Arc<Self>,
+        id: [u8; 32],
+        question: Question,
+    ) -> Result<Arc<str>, watch::Receiver<Option<Verdict>>> {
+        let now = Instant::now();
+        let mut known = self.known.lock();
+        match known.get(&id) {
+            Some(Known::Allowed { tenant, until }) if *until > now => return Ok(tenant.clone()),
+            Some(Known::Asked(told)) => return Err(told.clone()),
+            _ => {}
+        }
+        if known.len() >= KNOWN_MAX {
+            known.retain(|_, known| matches!(known, Known::Asked(_)));
+        }
+        let (tell, told) = watch::channel(None);
+        known.insert(id, Known::Asked(told.clone()));
+        drop(known);
+        let auth = self.clone();
+        // On a task of its own: others may wait for it when this client has gone.
+        background::spawn(async move {
+            let _forgotten = Forget { auth: &auth, id };
+            let verdict = auth.verdict(&question).await;
+            match &verdict {
+                Verdict::Allowed(tenant) if !auth.settings.cache.is_zero() => {
+                    let (tenant, until) = (tenant.clone(), now + auth.settings.cache);
+                    auth.known.lock().insert(id, Known::Allowed { tenant, until });
+                }
+                _ => {}
+            }
+            tell.send_replace(Some(verdict));
+        });
+        Err(told)
+    }
+
+    async fn verdict(&self, question: &Question) -> Verdict {
+        let asked = async {
+            let _turn = self.room.acquire().await.map_err(|_| "it is closed")?;
+            let response = self.service.get(&self.settings.path, question.headers()).await?;
+            verdict::of(response, &self.settings.tenant_header).await
+        };
+        let verdict = match timeout(self.settings.timeout, asked).await {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(error)) => self.failed(&*error),
+            Err(_) => self.failed("it took too long"),
+        };
+        counted(verdict.label());
+        verdict
+    }
+
+    fn failed(&self, reason: impl std::fmt::Display) -> Verdict {
+        if self.failing.is_due() {
+            tracing::warn!(%reason, "the service that tells callers apart cannot be asked");
+        }
+        Verdict::Failed
+    }
+}
+
+/// Forgets a question at its end, whatever that is.
+struct Forget<'a> {
+    auth: &'a ForwardAuth,
+    id: [u8; 32],
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut known = self.auth.known.lock();
+        if let Some(Known::Asked(_)) = known.get(&self.id) {
+            known.remove(&self.id);
+        }
+    }
+}
+
+fn counted(result: &'static str) {
+    metrics::counter!("selfsame_forward_auth_total", "result" => result).increment(1);
+}
