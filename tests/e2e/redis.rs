@@ -60,6 +60,25 @@ fn while_redis_is_away_nothing_runs_and_answers_wait_for_it() {
 }
 
 #[test]
+fn after_a_flush_nothing_that_ran_runs_again() {
+    let server = Server::start();
+    let ledger = Ledger::start();
+    let gateway = gateway(&ledger, &server.url(0)).start();
+    let charge = gateway.post("/charges").key("k").json("{}");
+    assert_eq!(charge.send().status, 201);
+    server.command(0, &["flushall"]);
+    for _ in 0..2 {
+        charge.send().refused("store-unavailable");
+    }
+    assert!(gateway.log().contains("Redis has lost records"), "{}", gateway.log());
+    assert_eq!(ledger.effects("k"), 1);
+    // An operator knows better.
+    server.command(0, &["hset", "selfsame:guard", "closed_until", "0"]);
+    assert_eq!(charge.send().status, 201);
+    assert_eq!(ledger.effects("k"), 2);
+}
+
+#[test]
 fn a_redis_that_loses_records_is_refused_unless_that_is_accepted() {
     let server = Server::start_with(&["appendonly no", "maxmemory-policy allkeys-lru"]);
     let ledger = Ledger::start();

@@ -19,6 +19,10 @@ const CLIENT: &str = "/usr/bin/redis-cli";
 /// How many databases a server has; each test that wants one for itself takes one.
 pub const DATABASES: usize = 4096;
 
+/// Where Redis has its append-only file, and where we have a copy.
+const KEPT: &str = "appendonlydir";
+const COPY: &str = "copy";
+
 /// Waits for the pipe to close, then stops the server and removes its folder.
 const GUARDIAN: &str = r#"
 trap '' INT TERM HUP
@@ -153,8 +157,24 @@ impl Server {
 
     /// Forgets what it kept, while it is stopped.
     pub fn lose_everything(&self) {
-        let kept = self.folder.join("appendonlydir");
+        let kept = self.folder.join(KEPT);
         fs::remove_dir_all(kept).expect("it has an append-only file");
+    }
+
+    /// Copies what it has kept up to now.
+    pub fn copy_kept(&self) {
+        let copy = self.folder.join(COPY);
+        fs::create_dir(&copy).expect("there is one copy");
+        for file in fs::read_dir(self.folder.join(KEPT)).expect("it has an append-only file") {
+            let file = file.expect("readable");
+            fs::copy(file.path(), copy.join(file.file_name())).expect("copied");
+        }
+    }
+
+    /// Puts the copy in the place of what it kept, while it is stopped.
+    pub fn go_back(&self) {
+        self.lose_everything();
+        fs::rename(self.folder.join(COPY), self.folder.join(KEPT)).expect("there is a copy");
     }
 
     fn client(&self, database: usize, command: &[&str]) -> Command {

@@ -4,6 +4,7 @@
 mod crashes;
 mod damage;
 mod keeping;
+mod losses;
 mod opening;
 mod replicas;
 mod rivals;

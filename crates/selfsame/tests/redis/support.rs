@@ -25,7 +25,7 @@ pub(crate) const USER: &str = "keys:correct-horse@";
 pub(crate) fn make_user(server: &Server) {
     let rules = "on >correct-horse resetkeys ~selfsame:* resetchannels &selfsame:* -@all \
                  +ping +select +time +eval +evalsha +get +getrange +set +del +scan +pexpire \
-                 +hget +hset +hsetnx +wait +publish +subscribe";
+                 +hget +hset +hsetnx +hmget +hincrby +wait +publish +subscribe";
     let mut command = vec!["acl", "setuser", "keys"];
     command.extend(rules.split_whitespace());
     server.command(0, &command);

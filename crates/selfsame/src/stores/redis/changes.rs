@@ -58,7 +58,7 @@ impl RedisStore {
         now: Timestamp,
     ) -> Result<Replaced, StoreError> {
         let lives = next.and_then(|next| value::lives(next, now));
-        let call = Call::new(&REPLACE, id)
+        let call = Call::new(&REPLACE, key(id))
             .arg(*seen)
             .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
             .arg(next.map_or(Vec::new(), value::write));
@@ -123,7 +123,7 @@ impl RedisStore {
         lease: &Lease,
         answer: &Answer,
     ) -> Result<Recorded, StoreError> {
-        let call = Call::new(&COMPLETE, &lease.id)
+        let call = Call::new(&COMPLETE, key(&lease.id))
             .number(self.options.ahead())
             .number(lease.fence.number())
             .arg(*lease.attempt_id.as_bytes())

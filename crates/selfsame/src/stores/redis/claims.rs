@@ -6,7 +6,8 @@ use redis::Value;
 use selfsame_core::{Ask, Claimed, Record, StoreError, Timestamp};
 
 use super::changes::Replaced;
-use super::scripts::{CLAIM, Call};
+use super::guard::{GUARD, Known};
+use super::scripts::{CLAIM, Call, key};
 use super::trouble::Access;
 use super::value::{self, Sums, millis};
 use super::{RedisStore, strange};
@@ -21,6 +22,8 @@ const CHANGED_FOR: Duration = Duration::from_millis(100);
 enum Said {
     New(Timestamp),
     Known(Timestamp, Vec<u8>),
+    /// Records were lost, of which this may be one.
+    Refused,
 }
 
 impl RedisStore {
@@ -30,6 +33,10 @@ impl RedisStore {
             let (now, value) = match self.claim_new(ask).await? {
                 Said::New(now) => return Ok(selfsame_core::claim(None::<&Record>, ask, now).0),
                 Said::Known(now, value) => (now, value),
+                Said::Refused => {
+                    self.guard.find_out().await?;
+                    continue;
+                }
             };
             let found = value::read(&ask.id, &value)?;
             let (claimed, next) = selfsame_core::claim(Some(&found.record), ask, now);
@@ -46,7 +53,9 @@ impl RedisStore {
         // Of the times only Redis can tell, the script writes the head's.
         let record = Record::first(ask, Timestamp::default());
         let lives = value::lives(&record, Timestamp::default());
-        let call = Call::new(&CLAIM, &ask.id)
+        let Known { id: guard, beats } = self.guard.known(ask);
+        let call = Call::new(&CLAIM, key(&ask.id))
+            .beside(GUARD)
             .number(self.options.ahead())
             .number(millis(ask.lease))
             .number(millis(ask.retention))
@@ -55,7 +64,9 @@ impl RedisStore {
             .arg(Sums::of(&ask.label).to_bytes())
             .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
             .arg(value::frame(&record))
-            .arg(value::behind(&record));
+            .arg(value::behind(&record))
+            .arg(guard)
+            .number(beats);
         let Value::Array(said) = self.call(&ask.id, call).await? else {
             return Err(strange(Access::Write));
         };
@@ -66,6 +77,7 @@ impl RedisStore {
             (Some(Value::Int(now)), Some(Value::BulkString(value))) => {
                 Ok(Said::Known(time(now), value))
             }
+            (Some(Value::Int(_)), Some(Value::Int(_))) => Ok(Said::Refused),
             _ => Err(strange(Access::Write)),
         }
     }

@@ -14,6 +14,7 @@ mod address;
 mod bell;
 mod changes;
 mod claims;
+mod guard;
 mod inspect;
 mod link;
 mod options;
@@ -38,6 +39,7 @@ pub use trouble::RedisOpenError;
 
 use address::Address;
 use bell::RedisBell;
+use guard::Guard;
 use link::{Ask, Link};
 use scripts::Call;
 use sweep::Spot;
@@ -68,6 +70,7 @@ pub struct RedisStore {
     links: [Arc<Link>; LINKS],
     look: Link,
     bell: Arc<RedisBell>,
+    guard: Arc<Guard>,
     options: RedisOptions,
     place: String,
     swept_to: Mutex<Spot>,
@@ -95,9 +98,14 @@ impl RedisStore {
             Arc::new(Link::new(client.clone(), time_out, options.wait_replicas))
         });
         safety::check(&links[0], &options, &place).await?;
+        let guard = Guard::start(links[LINKS - 1].clone(), &options).await;
+        let guard = guard.map_err(|fault| RedisOpenError::Connection {
+            place: place.clone(),
+            cause: fault.message,
+        })?;
         let bell = RedisBell::start(client, links[0].clone(), address.database(), time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
-        Ok(Self { links, look, bell, options, place, swept_to })
+        Ok(Self { links, look, bell, guard, options, place, swept_to })
     }
 
     /// The connection for calls about `id`. Ids are hashes: their last byte spreads them.
@@ -107,7 +115,11 @@ impl RedisStore {
 
     /// Runs a script about `id`.
     async fn call(&self, id: &RecordId, call: Call) -> Result<Value, StoreError> {
-        Ok(self.link(id).ask(Access::Write, Ask::Script(&call)).await?)
+        let answer = self.link(id).ask(Access::Write, Ask::Script(&call)).await?;
+        if call.wrote(&answer) {
+            self.guard.note_write();
+        }
+        Ok(answer)
     }
 
     /// The time as `TIME` told it.

@@ -18,6 +18,9 @@ pub(super) static COMPLETE: Script =
     Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")), |answer| {
         matches!(answer, Value::Int(_))
     });
+/// Takes no new keys for a time.
+pub(super) static CLOSE: Script =
+    Script::new(concat!(include_str!("head.lua"), include_str!("close.lua")), |_| false);
 /// Replaces or removes a record as it was seen.
 pub(super) static REPLACE: Script = Script::new(
     concat!(include_str!("head.lua"), include_str!("replace.lua")),
@@ -45,13 +48,19 @@ impl Script {
 /// A call of a script.
 pub(super) struct Call {
     script: &'static Script,
-    key: String,
+    keys: Vec<String>,
     args: Vec<Vec<u8>>,
 }
 
 impl Call {
-    pub(super) fn new(script: &'static Script, id: &RecordId) -> Self {
-        Self { script, key: key(id), args: Vec::new() }
+    pub(super) fn new(script: &'static Script, key: impl Into<String>) -> Self {
+        Self { script, keys: vec![key.into()], args: Vec::new() }
+    }
+
+    /// With another key.
+    pub(super) fn beside(mut self, key: impl Into<String>) -> Self {
+        self.keys.push(key.into());
+        self
     }
 
     pub(super) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
@@ -79,7 +88,7 @@ impl Call {
 
     fn command(&self, name: &str, script: &str) -> Cmd {
         let mut command = cmd(name);
-        command.arg(script).arg(1).arg(&self.key).arg(&self.args);
+        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         command
     }
 }

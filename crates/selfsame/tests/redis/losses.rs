@@ -1,0 +1,128 @@
+//! Redis loses records, and whoever misses them says so.
+
+use std::time::Duration;
+
+use selfsame::stores::{RedisOptions, RedisStore};
+use selfsame_core::conformance::Bench;
+use selfsame_core::conformance::samples::{MARGIN, RETENTION, answer, ask, retry};
+use selfsame_core::{Ask, Claimed, Recorded, Store};
+use selfsame_test_redis::Server;
+use tokio::time::sleep;
+
+use crate::support::{RedisBench, complete, run};
+
+/// By when what was written has been counted.
+const COUNTED: Duration = Duration::from_millis(400);
+
+async fn expect_closed(store: &RedisStore, ask: &Ask) {
+    for ask in [ask, &retry(ask)] {
+        let error = store.claim(ask).await.expect_err("it may have run");
+        assert!(error.is_retryable() && error.to_string().contains("lost records"), "{error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_flush_no_new_key_runs_until_the_lost_ones_would_have_expired() {
+    let bench = RedisBench::new();
+    let (first, second) = (bench.store().await, bench.store().await);
+    complete(&first, &ask("lost")).await;
+    run(&second, &ask("running")).await;
+    bench.command(&["flushdb"]);
+    expect_closed(&first, &ask("lost")).await;
+    expect_closed(&second, &ask("running")).await;
+    expect_closed(&bench.store().await, &ask("unseen")).await;
+    bench.pass(RETENTION - MARGIN).await;
+    expect_closed(&first, &ask("lost")).await;
+    bench.pass(MARGIN * 2).await;
+    for store in [&first, &second] {
+        complete(store, &retry(&ask("lost"))).await;
+        bench.pass(RETENTION + MARGIN).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_may_know_better() {
+    let bench = RedisBench::new();
+    let (first, second) = (bench.store().await, bench.store().await);
+    complete(&first, &ask("k")).await;
+    bench.command(&["flushdb"]);
+    expect_closed(&first, &ask("k")).await;
+    // What docs/REDIS.md says.
+    bench.command(&["hset", "selfsame:guard", "closed_until", "0"]);
+    complete(&first, &ask("k")).await;
+    complete(&second, &ask("other")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_after_a_flush_is_told_by_those_who_were_there() {
+    let bench = RedisBench::new();
+    let old = bench.store().await;
+    complete(&old, &ask("lost")).await;
+    bench.command(&["flushdb"]);
+    // It cannot know that this is not a new installation.
+    let new = bench.store().await;
+    complete(&new, &ask("early")).await;
+    expect_closed(&old, &ask("lost")).await;
+    expect_closed(&new, &ask("lost")).await;
+    let known = new.claim(&retry(&ask("early"))).await.expect("what is known is answered");
+    assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_that_forgot_everything_is_noticed() {
+    let mut server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it is open to all");
+    complete(&store, &ask("lost")).await;
+    server.crash();
+    server.lose_everything();
+    server.start_again();
+    expect_closed(&store, &ask("lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_went_back_in_time_is_noticed_and_serves_what_it_knows() {
+    let mut server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it is open to all");
+    complete(&store, &ask("kept")).await;
+    let running = run(&store, &ask("running")).await;
+    sleep(COUNTED).await;
+    server.copy_kept();
+    complete(&store, &ask("lost")).await;
+    sleep(COUNTED).await;
+    server.crash();
+    // As a replica that takes over and has not got the last of it.
+    server.go_back();
+    server.start_again();
+    expect_closed(&store, &ask("lost")).await;
+    let known = store.claim(&retry(&ask("kept"))).await.expect("what is known is answered");
+    assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+    let recorded = store.complete(&running, &answer("done")).await.expect("what runs may end");
+    assert!(matches!(recorded, Recorded::Until(_)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_that_loses_nothing_closes_nothing() {
+    let mut server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it is open to all");
+    for round in 0..3 {
+        complete(&store, &ask(&format!("before-{round}"))).await;
+        sleep(COUNTED).await;
+        server.crash();
+        server.start_again();
+        complete(&store, &ask(&format!("after-{round}"))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_loss_is_accepted_none_is_noticed() {
+    let bench = RedisBench::new();
+    drop(bench.store().await);
+    let url = crate::support::SERVER.url(bench.database);
+    let store = RedisStore::open(&url, bench.options().accept_loss()).await.expect("open to all");
+    complete(&store, &ask("lost")).await;
+    bench.command(&["flushdb"]);
+    complete(&store, &ask("lost")).await;
+}
