@@ -8,6 +8,7 @@ mod bytes;
 mod chaos;
 mod checkpoints;
 mod client_leaves;
+mod completer;
 mod contract;
 mod crash;
 mod curl;

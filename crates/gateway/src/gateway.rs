@@ -12,12 +12,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
 use crate::checkpoints::Checkpoints;
+use crate::completer::Completer;
 use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
 use crate::room::Room;
-use crate::routes::{Pages, Protection, Routes};
+use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::status::StatusPage;
 use crate::tls::Tls;
 use crate::workers::Workers;
@@ -37,6 +38,7 @@ pub(crate) struct Gateway {
     room: Arc<Room>,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
+    completer: Completer,
     stop: CancellationToken,
     live: Arc<Live>,
 }
@@ -80,7 +82,8 @@ impl Gateway {
         let room = Arc::new(Room::new(config.limits, idempotency.clone()));
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
-        let routes = workers.routes();
+        let completing = Arc::new(LiveRoutes::new(routes()));
+        let routes = workers.routes().into_iter().chain([completing.clone()]).collect();
         let rules = live::Rules { contract, routes, invitation, tls, seal, room: room.clone() };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
@@ -92,6 +95,12 @@ impl Gateway {
             stop: stop.clone(),
         };
         let admin = Arc::new(admin);
+        let completer = Completer {
+            store: store.clone(),
+            idempotency: idempotency.clone(),
+            routes: completing,
+            stop: stop.clone(),
+        };
         Ok(Self {
             listener,
             admin_listener,
@@ -101,6 +110,7 @@ impl Gateway {
             room,
             store,
             idempotency,
+            completer,
             stop,
             live,
         })
@@ -128,6 +138,7 @@ impl Gateway {
         let checkpoints =
             self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
         let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
+        let completer = background::spawn(self.completer.run());
         let (stop, live) = (self.stop.clone(), self.live);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
@@ -148,6 +159,7 @@ impl Gateway {
         self.workers.end();
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
+        let _ended = completer.await;
         admin.abort();
         hangups.abort();
         if let Some(checkpoints) = checkpoints {

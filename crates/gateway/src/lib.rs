@@ -5,6 +5,7 @@ mod background;
 mod checkpoints;
 mod cli;
 mod commands;
+mod completer;
 mod config;
 mod contract;
 mod forward_auth;

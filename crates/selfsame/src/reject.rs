@@ -195,7 +195,7 @@ fn reused_detail(difference: Option<&Difference>) -> String {
         1 => told.push("1 member of the body is missing".into()),
         many => told.push(format!("{many} members of the body are missing")),
     }
-    detail.push_str(". Beside the first request, ");
+    detail.push_str(". Compared with the first request, ");
     detail.push_str(&told.join("; "));
     detail
 }

@@ -30,6 +30,8 @@ const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
 
 const NEEDS_JWT: &str = "nothing says whose tokens are believed; add [jwt] with key_file, algorithms, issuer and audience";
+const NEEDS_ENCRYPTION: &str =
+    "requests are only kept where they are encrypted; add [encryption] with key_file";
 const NEEDS_AUTH: &str = "nothing says who is asked; add [forward_auth] with url";
 const NEVER_WAITS: &str = "a request that is only observed waits for nobody, so whose it is cannot be \
                            asked; take another tenant or another mode";
@@ -87,6 +89,7 @@ pub(super) fn check(
         needs_proxies: trusted_proxies.is_empty() && !root.is_wrong("trusted_proxies"),
         needs_clients: tls::asks_nobody(tls.as_ref()) && !root.is_wrong("tls"),
         needs_jwt: !root.child(&JWT).is_written(),
+        needs_encryption: !root.child(&ENCRYPTION).is_written(),
         needs_auth: !root.child(&FORWARD_AUTH).is_written(),
     };
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
@@ -205,6 +208,8 @@ struct Around<'a> {
     needs_proxies: bool,
     needs_clients: bool,
     needs_jwt: bool,
+    /// Whether there is no key to encrypt kept requests with.
+    needs_encryption: bool,
     needs_auth: bool,
 }
 
@@ -272,9 +277,15 @@ fn read_routes(
             section.clash(&["tenant"], text);
         }
     };
+    let check_kept = |section: &mut Section<'_>, draft: &Draft| {
+        if draft.keeps_requests() && around.needs_encryption {
+            section.clash(&["complete_abandoned"], NEEDS_ENCRYPTION);
+        }
+    };
     let mut idempotency = root.child(&IDEMPOTENCY);
     let mut defaults = Draft::default().changed_by(&mut idempotency);
     check_tenant(&mut idempotency, &mut defaults);
+    check_kept(&mut idempotency, &defaults);
 
     let mut routes = Vec::new();
     let mut taken = Taken::default();
@@ -282,6 +293,7 @@ fn read_routes(
         section.inherit(&idempotency);
         let mut draft = defaults.changed_by(&mut section);
         check_tenant(&mut section, &mut draft);
+        check_kept(&mut section, &draft);
         if let Some(mut route) = read_route(&mut section, draft) {
             check_for_circle(&mut section, route.upstream.as_ref(), listen);
             route.upstream = route.upstream.filter(|own| Some(own) != upstream);

@@ -210,6 +210,12 @@ impl Config {
         of_routes.chain([&self.upstream]).chain(asked).any(|upstream| upstream.is_encrypted)
     }
 
+    /// The shortest time after which abandoned requests are run again, if any are.
+    pub fn completes_after(&self) -> Option<Duration> {
+        let settings = self.routes.iter().map(|route| &route.settings).chain([&self.defaults]);
+        settings.filter_map(|settings| Some(settings.completing.as_ref()?.after)).min()
+    }
+
     /// Where clients read the rules; relative to the service where its address was not said.
     pub fn contract_address(&self) -> String {
         let base = self.public_url.as_ref().map(PublicUrl::as_str).unwrap_or_default();

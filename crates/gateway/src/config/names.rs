@@ -76,6 +76,10 @@ const PER_ROUTE: &[&str] = &[
     "recover",
     "probe",
     "upstream_idempotent",
+    "complete_abandoned",
+    "completer_after",
+    "completer_attempts",
+    "completer_headers",
     "server_errors",
     "on_conflict",
     "wait_max",
@@ -100,7 +104,7 @@ const PER_ROUTE: &[&str] = &[
 ];
 
 /// Names of the contract that are still to come.
-const LATER: &[&str] = &["complete_abandoned", "completer_attempts", "cache_url"];
+const LATER: &[&str] = &["cache_url"];
 
 impl Vocabulary {
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static str> {

@@ -102,6 +102,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert!(settings.fingerprint_headers.is_empty());
     assert!(!settings.mismatch_hint);
     assert_eq!(settings.recover, Recover::Auto);
+    assert_eq!(settings.completing, None);
     assert_eq!(settings.server_errors, ServerErrors::Retry);
     assert_eq!(settings.on_conflict, OnConflict::Reject);
     assert_eq!(settings.wait_max, Duration::from_secs(10));
@@ -172,6 +173,10 @@ fn every_setting_can_be_written() {
         mismatch_hint = true
         recover = "resume"
         upstream_idempotent = true
+        complete_abandoned = false
+        completer_after = "10m"
+        completer_attempts = 3
+        completer_headers = ["X-Account"]
         server_errors = "keep"
         on_conflict = "wait"
         wait_max = "4s"
@@ -218,6 +223,7 @@ fn every_setting_can_be_written() {
         mismatch_hint: true,
         recover: Recover::Resume,
         probe: None,
+        completing: None,
         server_errors: ServerErrors::Keep,
         on_conflict: OnConflict::Wait,
         wait_max: seconds(4),
