@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
+use crate::audit::Audit;
 use crate::checkpoints::Checkpoints;
 use crate::config::Config;
 use crate::contract::ContractPage;
@@ -37,6 +38,7 @@ pub(crate) struct Gateway {
     room: Arc<Room>,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
+    audit: Option<Audit>,
     stop: CancellationToken,
     live: Arc<Live>,
 }
@@ -59,7 +61,7 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let store = installation::open_store(&config, &seal).await?;
+        let (store, audit) = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
@@ -81,7 +83,15 @@ impl Gateway {
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
         let routes = workers.routes();
-        let rules = live::Rules { contract, routes, invitation, tls, seal, room: room.clone() };
+        let rules = live::Rules {
+            contract,
+            routes,
+            invitation,
+            tls,
+            seal,
+            audit: audit.clone(),
+            room: room.clone(),
+        };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -101,6 +111,7 @@ impl Gateway {
             room,
             store,
             idempotency,
+            audit,
             stop,
             live,
         })
@@ -148,6 +159,9 @@ impl Gateway {
         self.workers.end();
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
+        if let Some(audit) = self.audit {
+            audit.end().await;
+        }
         admin.abort();
         hangups.abort();
         if let Some(checkpoints) = checkpoints {

@@ -4,13 +4,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::audit;
 use super::encryption;
 use super::file::{Flag, Section, Source};
 use super::hosts::HOST;
 use super::jwt;
 use super::limits;
 use super::mistakes::Mistakes;
-use super::names::{ADMIN, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TOP};
+use super::names::{
+    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TOP,
+};
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
@@ -65,6 +68,7 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &mut mistakes);
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
+    let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let limits = limits::read(root.child(&LIMITS), &mut mistakes);
@@ -103,6 +107,7 @@ pub(super) fn check(
             spool,
             database,
             encryption,
+            audit,
             admin,
             jwt,
             checkpoints,
