@@ -2,6 +2,7 @@
 //! and cut off, in front of an upstream whose ledger is the judge. Rows are those of docs/FAULTS.md.
 
 mod admin;
+mod audit;
 mod balancer;
 mod browser;
 mod bytes;

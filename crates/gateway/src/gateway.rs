@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
+use crate::audit::Audit;
 use crate::checkpoints::Checkpoints;
 use crate::completer::Completer;
 use crate::config::Config;
@@ -39,6 +40,7 @@ pub(crate) struct Gateway {
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
     completer: Completer,
+    audit: Option<Audit>,
     stop: CancellationToken,
     live: Arc<Live>,
 }
@@ -61,7 +63,7 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let store = installation::open_store(&config, &seal).await?;
+        let (store, audit) = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
@@ -84,7 +86,15 @@ impl Gateway {
             .context("the threads cannot be started")?;
         let completing = Arc::new(LiveRoutes::new(routes()));
         let routes = workers.routes().into_iter().chain([completing.clone()]).collect();
-        let rules = live::Rules { contract, routes, invitation, tls, seal, room: room.clone() };
+        let rules = live::Rules {
+            contract,
+            routes,
+            invitation,
+            tls,
+            seal,
+            audit: audit.clone(),
+            room: room.clone(),
+        };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -111,6 +121,7 @@ impl Gateway {
             store,
             idempotency,
             completer,
+            audit,
             stop,
             live,
         })
@@ -160,6 +171,9 @@ impl Gateway {
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
         let _ended = completer.await;
+        if let Some(audit) = self.audit {
+            audit.end().await;
+        }
         admin.abort();
         hangups.abort();
         if let Some(checkpoints) = checkpoints {

@@ -1,6 +1,7 @@
 //! Selfsame as one binary: a gateway in front of any API that makes retries safe.
 
 mod admin;
+mod audit;
 mod background;
 mod checkpoints;
 mod cli;

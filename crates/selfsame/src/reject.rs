@@ -127,7 +127,7 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
         Refusal::Expired => (
             Problem::KeyExpired,
             Served::Expired,
-            "the request with this key was carried out long ago, and its answer is no longer kept".into(),
+            "this key was used before, and its answer is no longer kept".into(),
         ),
         Refusal::NotKept { .. } => (
             Problem::ResponseNotKept,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use selfsame::Mode;
 
+use super::audit;
 use super::encryption;
 use super::file::{Flag, Section, Source};
 use super::forward_auth;
@@ -14,7 +15,8 @@ use super::jwt;
 use super::limits;
 use super::mistakes::Mistakes;
 use super::names::{
-    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TOP,
+    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
+    TOP,
 };
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
@@ -75,6 +77,7 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &mut mistakes);
     let (store, spool, database) = read_store(&mut root, overrides, &mut mistakes);
+    let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let limits = limits::read(root.child(&LIMITS), &mut mistakes);
@@ -119,6 +122,7 @@ pub(super) fn check(
             spool,
             database,
             encryption,
+            audit,
             admin,
             jwt,
             forward_auth,

@@ -10,6 +10,7 @@
 //! | `identity` | what forms a key's identity |
 //! | `mistakes` | what is said about everything else |
 
+mod audit;
 mod checked;
 mod encryption;
 mod file;
@@ -38,6 +39,7 @@ use ipnet::IpNet;
 use selfsame::Problem;
 use selfsame::seal::Keyring;
 
+pub use audit::AuditTo;
 pub use forward_auth::ForwardAuth;
 pub use hosts::Host;
 pub use jwt::Jwt;
@@ -87,6 +89,8 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// Where it is noted what happened to keys, if it is.
+    pub audit: Option<AuditTo>,
     /// The keys that records are sealed with, if they are.
     pub encryption: Option<Keyring>,
     /// Where operators connect.
@@ -171,6 +175,7 @@ impl Config {
             store,
             database,
             spool,
+            audit,
             admin,
             checkpoints,
             secret_file,
@@ -196,6 +201,7 @@ impl Config {
             ("store.url", *store != other.store),
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("store.spool", *spool != other.spool),
+            ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
             ("[checkpoints]", *checkpoints != other.checkpoints),
             ("secret_file", *secret_file != other.secret_file),

@@ -13,7 +13,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
-        &["encryption", "limits", "forward_auth"],
+        &["encryption", "audit", "limits", "forward_auth"],
     ],
 };
 
@@ -31,6 +31,8 @@ pub(super) const ADMIN: Vocabulary =
 
 pub(super) const JWT: Vocabulary =
     Vocabulary { table: "jwt", names: &[&["key_file", "algorithms", "issuer", "audience"]] };
+
+pub(super) const AUDIT: Vocabulary = Vocabulary { table: "audit", names: &[&["to"]] };
 
 pub(super) const ENCRYPTION: Vocabulary =
     Vocabulary { table: "encryption", names: &[&["key_file"]] };

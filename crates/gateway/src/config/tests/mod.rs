@@ -13,8 +13,8 @@ use selfsame::{
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{
-    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TLS, TOP,
-    UPSTREAM_TLS,
+    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
+    TLS, TOP, UPSTREAM_TLS,
 };
 use super::*;
 
@@ -289,6 +289,28 @@ fn a_database_may_be_reached_past_a_pooler_and_migrated_by_somebody_else() {
 }
 
 #[test]
+fn what_happened_is_noted_in_a_file_or_with_the_records() {
+    let load = |store: &str, to: &str| {
+        load(&format!("upstream = 'http://a'\nstore = {{ url = '{store}' }}\n[audit]\n{to}"))
+    };
+    let audit = |store: &str, to: &str| load(store, to).expect("valid").audit;
+    assert_eq!(audit("file:./d", "to = 'store'"), Some(AuditTo::Store));
+    assert_eq!(audit("memory:", "to = 'file:/a'"), Some(AuditTo::File("/a".into())));
+    for (store, to, said) in [
+        (
+            "memory:",
+            "to = 'store'",
+            "4:6: audit.to: a store in memory does not outlive its records",
+        ),
+        ("file:./d", "to = 'file:'", "4:6: audit.to: expected \"store\" or a file like"),
+        ("file:./d", "", "audit.to: is missing; write to = \"store\""),
+    ] {
+        let mistakes = load(store, to).expect_err("a mistake").to_string();
+        assert!(mistakes.contains(said) && mistakes.ends_with("\n1 mistake"), "{mistakes}");
+    }
+}
+
+#[test]
 fn a_store_in_memory_has_no_spool() {
     let config = load("upstream = 'http://a'\n[store]\nurl = 'memory:'").expect("valid");
     assert_eq!(config.spool, None);
@@ -364,6 +386,7 @@ fn every_name_is_documented() {
         UPSTREAM_TLS,
         STORE,
         ENCRYPTION,
+        AUDIT,
         ADMIN,
         CHECKPOINTS,
         JWT,
