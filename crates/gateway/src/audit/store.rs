@@ -99,16 +99,16 @@ impl AuditedStore {
 
     /// What a claim that has no answer has come to.
     async fn released_as(&self, lease: &Lease, release: Release) -> &'static str {
-        match release {
-            Release::NeverRan | Release::Retry | Release::Forget => "freed",
-            Release::Hold => "held",
-            Release::Crashed | Release::Unheard | Release::Postponed | Release::PostponedUnrun => {
-                let record = self.inner.get(&lease.id).await.ok().flatten();
-                match record.map(|record| record.state) {
-                    Some(State::Held { .. }) => "held",
-                    _ => "interrupted",
-                }
-            }
+        let unless_held = match release {
+            Release::NeverRan | Release::Retry | Release::Forget => return "freed",
+            Release::Hold => return "held",
+            Release::Crashed | Release::Unheard => "interrupted",
+            Release::Postponed | Release::PostponedUnrun => "postponed",
+        };
+        let record = self.inner.get(&lease.id).await.ok().flatten();
+        match record.map(|record| record.state) {
+            Some(State::Held { .. }) => "held",
+            _ => unless_held,
         }
     }
 }
