@@ -7,6 +7,7 @@ mod cli;
 mod commands;
 mod config;
 mod contract;
+mod door;
 mod forward_auth;
 mod forwarded;
 mod framing;
