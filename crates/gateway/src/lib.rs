@@ -9,6 +9,7 @@ mod commands;
 mod completer;
 mod config;
 mod contract;
+mod door;
 mod forward_auth;
 mod forwarded;
 mod framing;
