@@ -16,7 +16,7 @@ const BODY: &str = "card-4242-charged";
 const HEADER: &str = "customer-9001";
 const DATA: &str = "ride-for-jenny-rosen";
 
-fn new_key(id: &str) -> String {
+pub(crate) fn new_key(id: &str) -> String {
     let output = binary().args(["config", "new-key", id]).output().expect("the command runs");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("text")
@@ -41,7 +41,7 @@ fn folder_of(setup: &Setup) -> PathBuf {
     setup.data().parent().expect("the store has a folder in it").to_owned()
 }
 
-fn start(setup: Setup, keys: &[&str]) -> Gateway {
+pub(crate) fn start(setup: Setup, keys: &[&str]) -> Gateway {
     write_keys(&folder_of(&setup), keys);
     setup.start()
 }

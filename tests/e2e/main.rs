@@ -2,12 +2,14 @@
 //! and cut off, in front of an upstream whose ledger is the judge. Rows are those of docs/FAULTS.md.
 
 mod admin;
+mod audit;
 mod balancer;
 mod browser;
 mod bytes;
 mod chaos;
 mod checkpoints;
 mod client_leaves;
+mod completer;
 mod contract;
 mod crash;
 mod curl;

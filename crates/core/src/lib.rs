@@ -45,7 +45,7 @@ pub use fingerprint::{
 };
 pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};
-pub use keepsake::Keepsake;
+pub use keepsake::{Keepsake, KeptRequest};
 pub use key::{InvalidKey, Key};
 pub use key_rules::{KeyFormat, KeyRules};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};

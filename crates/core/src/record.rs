@@ -137,6 +137,11 @@ pub enum Release {
     /// Nothing was heard of the work, which may still be going on: where it may run again, it
     /// does so only after the lease.
     Unheard,
+    /// As `Retry`, but nobody is there to ask for another run: where there may be one, the key
+    /// stays abandoned, else a person decides.
+    Postponed,
+    /// As `Postponed`, and the work provably never began: the attempt does not count.
+    PostponedUnrun,
     /// A person decides, whatever `recover` says.
     Hold,
 }
@@ -285,7 +290,16 @@ impl<A> Record<A> {
             Release::Retry | Release::Forget => record.state = State::Failed,
             Release::Crashed if record.is_resumable() => record.state = State::Failed,
             Release::Unheard if record.is_resumable() => {}
-            Release::Crashed | Release::Unheard | Release::Hold => {
+            Release::Postponed if record.is_resumable() => record.abandon(now),
+            Release::PostponedUnrun if record.is_resumable() => {
+                record.attempt = record.attempt.saturating_sub(1);
+                record.abandon(now);
+            }
+            Release::Crashed
+            | Release::Unheard
+            | Release::Postponed
+            | Release::PostponedUnrun
+            | Release::Hold => {
                 // The owner has said its last word: a renewal of its own that is still under way
                 // must not make the key busy again.
                 record.fence = record.fence.next();
@@ -332,6 +346,12 @@ impl<A> Record<A> {
         }
         change(self);
         Fenced::Applied
+    }
+
+    /// The owner has said its last word, and its claim is over at once.
+    fn abandon(&mut self, now: Timestamp) {
+        self.fence = self.fence.next();
+        self.state = State::Claimed { lease_until: now };
     }
 
     fn finish(&mut self, answer: A, now: Timestamp) {

@@ -12,11 +12,11 @@ use std::time::Duration;
 use std::{env, fs};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{
-    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Key, Label,
-    Lease, Phase, Record, RecordId, Recover, State, TenantTag, Timestamp,
+    Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, KeptRequest,
+    Key, Label, Lease, Phase, Record, RecordId, Recover, State, TenantTag, Timestamp,
 };
 
 const ID: [u8; RecordId::LEN] = [0x1d; RecordId::LEN];
@@ -98,6 +98,7 @@ fn all() -> Vec<Golden> {
             move |value| wire::encode_checkpoint(&id, value),
             move |bytes| wire::decode_checkpoint(&id, bytes),
         ),
+        Golden::new("request", request(), wire::encode_request, wire::decode_request),
         Golden::new("landing", (lease(), answer()), encode_landing, wire::decode_landing),
         Golden::new(
             "landing-sealed",
@@ -154,6 +155,15 @@ fn keepsake() -> Keepsake {
     Keepsake {
         outline: Some(Bytes::from_static(b"\x01\x02outline")),
         request: Some(Bytes::from_static(b"\x00sealed\xff")),
+    }
+}
+
+fn request() -> KeptRequest {
+    KeptRequest {
+        method: Method::POST,
+        target: "/charges?currency=eur".to_owned(),
+        headers: headers(&[("content-type", "application/json"), ("idempotency-key", "k")]),
+        body: Bytes::from_static(br#"{"amount":10}"#),
     }
 }
 

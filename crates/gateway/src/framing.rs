@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::pace::{Awaited, Bytewise};
+use crate::pace::{Awaited, Bytewise, Pulse};
 
 /// How much of a line is looked at: enough for the two headers and for a chunk's size.
 const LINE_BYTES_MAX: usize = 256;
@@ -42,8 +42,18 @@ impl Framing {
         is_known && !self.0.is_unclear.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn pulse(&self) -> &Bytewise {
+    fn pulse(&self) -> &Bytewise {
         &self.0.pulse
+    }
+}
+
+impl Pulse for Framing {
+    fn forget(&self) {
+        self.pulse().forget();
+    }
+
+    fn feel(&self) -> (Awaited, u32) {
+        self.pulse().feel()
     }
 }
 

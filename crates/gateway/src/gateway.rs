@@ -11,13 +11,15 @@ use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
 use crate::admin::{self, Admin, Token};
+use crate::audit::Audit;
 use crate::checkpoints::Checkpoints;
+use crate::completer::Completer;
 use crate::config::Config;
 use crate::contract::ContractPage;
 use crate::installation::{self, NewIdentity};
 use crate::live::{self, Live, Origin};
 use crate::room::Room;
-use crate::routes::{Pages, Protection, Routes};
+use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::status::StatusPage;
 use crate::tls::Tls;
 use crate::workers::Workers;
@@ -37,6 +39,8 @@ pub(crate) struct Gateway {
     room: Arc<Room>,
     store: Arc<dyn FullStore>,
     idempotency: Idempotency,
+    completer: Completer,
+    audit: Option<Audit>,
     stop: CancellationToken,
     live: Arc<Live>,
 }
@@ -59,7 +63,7 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let store = installation::open_store(&config, &seal).await?;
+        let (store, audit) = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
@@ -80,8 +84,17 @@ impl Gateway {
         let room = Arc::new(Room::new(config.limits, idempotency.clone()));
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
-        let routes = workers.routes();
-        let rules = live::Rules { contract, routes, invitation, tls, seal, room: room.clone() };
+        let completing = Arc::new(LiveRoutes::new(routes()));
+        let routes = workers.routes().into_iter().chain([completing.clone()]).collect();
+        let rules = live::Rules {
+            contract,
+            routes,
+            invitation,
+            tls,
+            seal,
+            audit: audit.clone(),
+            room: room.clone(),
+        };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -92,6 +105,12 @@ impl Gateway {
             stop: stop.clone(),
         };
         let admin = Arc::new(admin);
+        let completer = Completer {
+            store: store.clone(),
+            idempotency: idempotency.clone(),
+            routes: completing,
+            stop: stop.clone(),
+        };
         Ok(Self {
             listener,
             admin_listener,
@@ -101,6 +120,8 @@ impl Gateway {
             room,
             store,
             idempotency,
+            completer,
+            audit,
             stop,
             live,
         })
@@ -128,6 +149,7 @@ impl Gateway {
         let checkpoints =
             self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
         let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
+        let completer = background::spawn(self.completer.run());
         let (stop, live) = (self.stop.clone(), self.live);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
@@ -148,6 +170,10 @@ impl Gateway {
         self.workers.end();
         // The reaper was told to stop; the admin listener told everyone that we drain.
         let _ended = reaper.await;
+        let _ended = completer.await;
+        if let Some(audit) = self.audit {
+            audit.end().await;
+        }
         admin.abort();
         hangups.abort();
         if let Some(checkpoints) = checkpoints {

@@ -12,10 +12,14 @@ use selfsame::stores::{
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
 
-use crate::config::{Config, Database, Redis, StoreUrl};
+use crate::audit::{Audit, AuditedStore};
+use crate::config::{AuditTo, Config, Database, Redis, StoreUrl};
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
+
+/// The audit log in the folder of a store.
+const AUDIT_FILE: &str = "audit.log";
 
 /// Whether a changed identity is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,9 +30,14 @@ pub(crate) enum NewIdentity {
     Refuse,
 }
 
-/// Opens the configured store, whose records are sealed by `seal`.
-pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Arc<dyn FullStore>> {
-    let store: Arc<dyn FullStore> = match &config.store {
+/// Opens the configured store, whose records are sealed by `seal`, and the audit log, if there is to be
+/// one.
+pub(crate) async fn open_store(
+    config: &Config,
+    seal: &Seal,
+) -> Result<(Arc<dyn FullStore>, Option<Audit>)> {
+    let mut table = None;
+    let mut store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
             let folder = folder.clone();
@@ -38,13 +47,27 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Arc<dyn F
             Arc::new(tokio::task::spawn_blocking(open).await??)
         }
         StoreUrl::Postgres(url) => {
-            Arc::new(PostgresStore::open(url.as_str(), postgres_options(&config.database)).await?)
+            let options = postgres_options(&config.database);
+            let store = Arc::new(PostgresStore::open(url.as_str(), options).await?);
+            table.insert(store).clone()
         }
         StoreUrl::Redis(url) => {
             Arc::new(RedisStore::open(url.as_str(), redis_options(&config.redis)).await?)
         }
     };
-    Ok(Arc::new(SealedStore::new(store, seal.clone())))
+    let audit = match (&config.audit, table) {
+        (None, _) => None,
+        (Some(AuditTo::File(path)), _) => Some(Audit::to_file(path)?),
+        (Some(AuditTo::Store), Some(table)) => Some(Audit::to_table(table)),
+        (Some(AuditTo::Store), None) => {
+            Some(Audit::to_file(&config.store.folder().join(AUDIT_FILE))?)
+        }
+    };
+    if let Some(audit) = &audit {
+        audit.show_keys(config.log_keys);
+        store = Arc::new(AuditedStore::new(store, audit.clone()));
+    }
+    Ok((Arc::new(SealedStore::new(store, seal.clone())), audit))
 }
 
 /// How the configured database is opened.

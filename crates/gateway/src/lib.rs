@@ -1,12 +1,15 @@
 //! Selfsame as one binary: a gateway in front of any API that makes retries safe.
 
 mod admin;
+mod audit;
 mod background;
 mod checkpoints;
 mod cli;
 mod commands;
+mod completer;
 mod config;
 mod contract;
+mod door;
 mod forward_auth;
 mod forwarded;
 mod framing;

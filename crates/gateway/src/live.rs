@@ -10,6 +10,7 @@ use selfsame::Idempotency;
 use selfsame::seal::Seal;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::audit::Audit;
 use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
@@ -34,6 +35,7 @@ pub(crate) struct Live {
     invitation: Option<Invitation>,
     tls: Option<Arc<Tls>>,
     seal: Seal,
+    audit: Option<Audit>,
     room: Arc<Room>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
@@ -46,6 +48,7 @@ pub(crate) struct Rules {
     pub(crate) invitation: Option<Invitation>,
     pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) seal: Seal,
+    pub(crate) audit: Option<Audit>,
     pub(crate) room: Arc<Room>,
 }
 
@@ -57,9 +60,9 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls, seal, room } = rules;
+        let Rules { contract, routes, invitation, tls, seal, audit, room } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, tls, seal, room, served }
+        Self { origin, idempotency, contract, routes, invitation, tls, seal, audit, room, served }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -73,6 +76,9 @@ impl Live {
     /// Reads the configuration again, and returns how many routes it has. Requests that were begun
     /// end under the one they began under. If it cannot be taken, nothing has changed.
     pub(crate) fn reload(&self) -> Result<usize> {
+        if let Some(audit) = &self.audit {
+            audit.reopen();
+        }
         let reloaded = self.replace();
         telemetry::reloaded(reloaded.is_ok());
         match &reloaded {
@@ -105,6 +111,9 @@ impl Live {
             tls.reload(config)?;
         }
         self.seal.replace(config.encryption.clone());
+        if let Some(audit) = &self.audit {
+            audit.show_keys(config.log_keys);
+        }
         for routes in &self.routes {
             routes.change(|before| {
                 let public = config.contract_page.then(|| contract.clone());

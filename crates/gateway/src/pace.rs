@@ -1,14 +1,16 @@
 //! Connections whose clients take too long: found by one timer a connection, which is set anew only
 //! where it would go off too late. A request costs no timer of its own.
 
-use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use hyper_util::server::graceful::Watcher;
+use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::config::Limits;
 
@@ -62,6 +64,16 @@ pub(crate) trait Pulse {
 
     /// What it waits for, and a number that changes when it has come further.
     fn feel(&self) -> (Awaited, u32);
+}
+
+impl<P: Pulse> Pulse for Arc<P> {
+    fn forget(&self) {
+        (**self).forget();
+    }
+
+    fn feel(&self) -> (Awaited, u32) {
+        (**self).feel()
+    }
 }
 
 /// The pulse of a connection of HTTP/1.1, felt by its bytes.
@@ -129,44 +141,69 @@ impl Pulse for Bytewise {
     }
 }
 
-/// Sees a connection to its end. One that has nothing to do for too long is asked to end; one that
-/// keeps us waiting is dropped.
-pub(crate) async fn see_out<C, T>(
-    mut connection: Pin<&mut C>,
-    ask_to_end: impl Fn(Pin<&mut C>),
-    pulse: &impl Pulse,
-    mut lateness: Lateness,
-    stop: &CancellationToken,
-) -> Option<T>
-where
-    C: Future<Output = T>,
-{
-    let mut is_ending = false;
-    loop {
-        let step = poll_fn(|cx| {
-            pulse.forget();
-            match connection.as_mut().poll(cx) {
-                Poll::Ready(ended) => Poll::Ready(Ok(ended)),
-                Poll::Pending => lateness.poll(pulse.feel(), cx).map(Err),
+/// How long a connection is served.
+pub(crate) struct Terms {
+    pub(crate) limits: Arc<Limits>,
+    pub(crate) begun: Instant,
+    pub(crate) stop: CancellationToken,
+    /// Held until the end. It cannot watch a connection that may leave HTTP.
+    pub(crate) watcher: Watcher,
+}
+
+impl Terms {
+    /// `connection`, which has such a pulse, and can be asked to end.
+    pub(crate) fn over<C, P>(
+        self,
+        connection: C,
+        ask_to_end: fn(Pin<&mut C>),
+        pulse: P,
+    ) -> SeenOut<C, P> {
+        let Self { limits, begun, stop, watcher } = self;
+        let (lateness, stop) = (Lateness::since(begun, limits), stop.cancelled_owned());
+        SeenOut { connection, ask_to_end, pulse, lateness, stop, is_ending: false, watcher }
+    }
+}
+
+pin_project! {
+    /// A connection that is seen to its end. One that has nothing to do for too long, or is told to stop,
+    /// is asked to end; one that keeps us waiting is dropped. How it ended, if it did by itself.
+    pub(crate) struct SeenOut<C, P> {
+        #[pin]
+        connection: C,
+        ask_to_end: fn(Pin<&mut C>),
+        pulse: P,
+        lateness: Lateness,
+        #[pin]
+        stop: WaitForCancellationFutureOwned,
+        is_ending: bool,
+        watcher: Watcher,
+    }
+}
+
+impl<C: Future, P: Pulse> Future for SeenOut<C, P> {
+    type Output = Option<C::Output>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut this = self.project();
+        loop {
+            this.pulse.forget();
+            if let Poll::Ready(ended) = this.connection.as_mut().poll(cx) {
+                return Poll::Ready(Some(ended));
             }
-        });
-        tokio::select! {
-            biased;
-            step = step => match step {
-                Ok(ended) => return Some(ended),
-                Err(Awaited::Next) if !is_ending => {
-                    cut(Awaited::Next);
-                    lateness.begin_again();
-                }
-                Err(awaited) => {
+            match this.lateness.poll(this.pulse.feel(), cx) {
+                Poll::Ready(awaited) => {
                     cut(awaited);
-                    return None;
+                    if awaited != Awaited::Next || *this.is_ending {
+                        return Poll::Ready(None);
+                    }
+                    this.lateness.begin_again();
                 }
-            },
-            () = stop.cancelled(), if !is_ending => {}
+                Poll::Pending if *this.is_ending => return Poll::Pending,
+                Poll::Pending => ready!(this.stop.as_mut().poll(cx)),
+            }
+            *this.is_ending = true;
+            (this.ask_to_end)(this.connection.as_mut());
         }
-        is_ending = true;
-        ask_to_end(connection.as_mut());
     }
 }
 
@@ -178,8 +215,8 @@ pub(crate) fn cut(awaited: Awaited) {
 }
 
 /// How long a connection has waited for the same thing.
-pub(crate) struct Lateness {
-    limits: Limits,
+struct Lateness {
+    limits: Arc<Limits>,
     felt: (Awaited, u32),
     since: Instant,
     timer: Option<Pin<Box<Sleep>>>,
@@ -187,7 +224,7 @@ pub(crate) struct Lateness {
 
 impl Lateness {
     /// Of a connection that has said nothing since.
-    pub(crate) fn since(since: Instant, limits: Limits) -> Self {
+    fn since(since: Instant, limits: Arc<Limits>) -> Self {
         Self { limits, felt: (Awaited::Head, 0), since, timer: None }
     }
 
@@ -223,8 +260,9 @@ impl Lateness {
 
 #[cfg(test)]
 mod tests {
-    use std::future::pending;
-    use std::pin::pin;
+    use std::future::{Pending, pending, poll_fn};
+
+    use hyper_util::server::graceful::GracefulShutdown;
 
     use super::*;
 
@@ -244,7 +282,7 @@ mod tests {
     /// How many seconds a connection lives that waits for these things, each for a while.
     async fn seconds(waits: &[(Awaited, u32, u64)]) -> f64 {
         let begun = Instant::now();
-        let mut lateness = Lateness::since(begun, LIMITS);
+        let mut lateness = Lateness::since(begun, Arc::new(LIMITS));
         for &(awaited, moves, millis) in waits {
             let late = poll_fn(|cx| lateness.poll((awaited, moves), cx));
             if tokio::time::timeout(Duration::from_millis(millis), late).await.is_ok() {
@@ -282,14 +320,13 @@ mod tests {
                 (Awaited::Next, 0)
             }
         }
-        let (asked, stop) = (AtomicU32::new(0), CancellationToken::new());
-        let begun = Instant::now();
-        let ask =
-            |_: Pin<&mut _>| asked.store(asked.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let lateness = Lateness::since(begun, LIMITS);
-        let ended = see_out(pin!(pending::<()>()), ask, &Idle, lateness, &stop).await;
-        assert_eq!(ended, None);
-        assert_eq!(asked.into_inner(), 1);
+        static ASKED: AtomicU32 = AtomicU32::new(0);
+        let ask = |_: Pin<&mut Pending<()>>| ASKED.store(1, Ordering::Relaxed);
+        let (begun, stop) = (Instant::now(), CancellationToken::new());
+        let watcher = GracefulShutdown::new().watcher();
+        let terms = Terms { limits: Arc::new(LIMITS), begun, stop, watcher };
+        let ended = terms.over(pending(), ask, Idle).await;
+        assert_eq!((ended, ASKED.load(Ordering::Relaxed)), (None, 1));
         assert_eq!(begun.elapsed().as_secs(), 10);
     }
 }

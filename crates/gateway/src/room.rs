@@ -21,7 +21,7 @@ const SAID_EVERY: Duration = Duration::from_secs(10);
 
 /// How much there is for clients, on all threads together.
 pub(crate) struct Room {
-    limits: RwLock<Limits>,
+    limits: RwLock<Arc<Limits>>,
     requests_max: AtomicUsize,
     /// Held once here, and once by each request until its answer is over.
     seats: Arc<()>,
@@ -37,17 +37,17 @@ impl Room {
     pub(crate) fn new(limits: Limits, idempotency: Idempotency) -> Self {
         let (seats, full) = Default::default();
         let requests_max = AtomicUsize::new(limits.requests_max);
-        Self { limits: RwLock::new(limits), requests_max, seats, idempotency, full }
+        Self { limits: RwLock::new(Arc::new(limits)), requests_max, seats, idempotency, full }
     }
 
     /// What counts for a connection that comes now.
-    pub(crate) fn limits(&self) -> Limits {
-        *self.limits.read()
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        self.limits.read().clone()
     }
 
     /// Other limits, from now on.
     pub(crate) fn change(&self, limits: Limits) {
-        *self.limits.write() = limits;
+        *self.limits.write() = Arc::new(limits);
         self.requests_max.store(limits.requests_max, Ordering::Relaxed);
     }
 

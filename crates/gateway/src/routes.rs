@@ -1,6 +1,7 @@
 //! [`Routes`]: which policy a request meets, and the page that tells of them all.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Method, Request};
 use ipnet::IpNet;
@@ -36,6 +37,8 @@ pub(crate) struct Routes {
     pages: Pages,
     tells_status: bool,
     upstreams: Upstreams,
+    /// The shortest time after which abandoned requests are run again, if any are.
+    completes_after: Option<Duration>,
 }
 
 /// What clients find at the gateway itself.
@@ -161,6 +164,7 @@ impl Routes {
             pages,
             tells_status: config.status,
             upstreams: Upstreams::default(),
+            completes_after: config.completes_after(),
         };
         let has_several = config.routes.iter().any(|route| route.upstream.is_some());
         for (route, guard) in config.routes.iter().zip(&protection.routes) {
@@ -180,6 +184,11 @@ impl Routes {
         routes.upstreams = upstreams;
         routes.at_host.sort_by_key(|(host, _)| host.rank());
         routes
+    }
+
+    /// The shortest time after which abandoned requests are run again, if any are.
+    pub(crate) fn completes_after(&self) -> Option<Duration> {
+        self.completes_after
     }
 
     /// The upstream behind the policy of this request.
@@ -277,6 +286,7 @@ fn policy(
         .mismatch_hint(settings.mismatch_hint)
         .recover(settings.recover)
         .probe(settings.probe.clone())
+        .completing(settings.completing.clone())
         .server_errors(settings.server_errors)
         .on_conflict(settings.on_conflict)
         .wait_max(settings.wait_max)

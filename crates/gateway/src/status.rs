@@ -20,8 +20,8 @@ use tokio::time::timeout;
 
 use crate::admin::date;
 use crate::contract::{ContractPage, not_allowed};
+use crate::door::Body;
 use crate::routes::Protected;
-use crate::server::Body;
 
 /// How many keys are looked up at once. One more is told to come back.
 const AT_ONCE_MAX: usize = 64;

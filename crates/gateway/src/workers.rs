@@ -17,10 +17,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::background;
+use crate::door::Door;
 use crate::peer::Peer;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Routes};
-use crate::server::{self, Door};
+use crate::server;
 use crate::tls::Tls;
 
 /// How many connections may be on their way to one worker.

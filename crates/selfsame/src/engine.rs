@@ -17,6 +17,7 @@ use crate::once::Once;
 use crate::policy::Policy;
 use crate::probe::Probes;
 use crate::quota::Quotas;
+use crate::seal::Seal;
 use crate::spool::Spool;
 use crate::stores::{Journal, Metered, journal_of, sealed};
 use crate::suspicion::Suspicions;
@@ -34,6 +35,7 @@ pub struct Idempotency {
 pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) secret: Secret,
+    pub(crate) seal: Seal,
     pub(crate) give_back: Arc<GiveBack>,
     pub(crate) landing: Arc<Landing>,
     pub(crate) waiters: Arc<Waiters>,
@@ -63,7 +65,7 @@ impl Idempotency {
         let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),
-            landing: Arc::new(Landing::new(store.clone(), spool, seal)),
+            landing: Arc::new(Landing::new(store.clone(), spool, seal.clone())),
             waiters: Waiters::new(store.bell()),
             suspicions: Suspicions::default(),
             probes: Probes::default(),
@@ -74,6 +76,7 @@ impl Idempotency {
             work: TaskTracker::new(),
             store,
             secret,
+            seal,
         };
         Self { engine: Arc::new(engine) }
     }
@@ -87,6 +90,10 @@ impl Idempotency {
     /// The installation's secret, for what else its nodes must be able to tell from forgeries.
     pub fn secret(&self) -> &Secret {
         &self.engine.secret
+    }
+
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// A layer for routes with this policy.

@@ -26,6 +26,7 @@
 //! Requests are counted through the `metrics` facade. Install its recorder before the first request:
 //! what is counted often is looked up once, and would stay silent.
 
+mod abandoned;
 mod background;
 mod body;
 mod collect;
@@ -60,6 +61,7 @@ pub mod tenant;
 mod timing;
 mod wait;
 
+pub use abandoned::{Abandoned, Completing, Ending};
 pub use body::{BoxError, RequestBody, ResponseBody};
 pub use dialect::{Dialect, InvalidOrigin, Origin, Profile};
 pub use engine::Idempotency;

@@ -210,7 +210,7 @@ impl Call<'_> {
         F: Future<Output = Result<T, E>>,
     {
         let Self { engine, policy, run } = self;
-        let recorder = Recorder { run: &run, engine, policy, dialect: &policy.dialect };
+        let recorder = Recorder::new(&run, (engine, policy, &policy.dialect), false);
         let deadline = Instant::now() + policy.run_timeout;
         // What `work` was at when it panicked is not met again.
         let running = AssertUnwindSafe(async { work(run.clone()).await }).catch_unwind();

@@ -9,6 +9,7 @@ use http::{HeaderName, Method};
 use selfsame_core::headers::{IDEMPOTENCY_KEY, differs_between_retries};
 use selfsame_core::{FingerprintForm, JsonPointer, KeyRules, Problem, Recover, Tenant};
 
+use crate::abandoned::Completing;
 use crate::dialect::{Dialect, Profile};
 use crate::probe::Probe;
 use crate::quota::Quota;
@@ -112,6 +113,7 @@ pub struct Policy {
     pub(crate) mismatch_hint: bool,
     pub(crate) recover: Recover,
     pub(crate) probe: Option<Probe>,
+    pub(crate) completing: Option<Completing>,
     pub(crate) server_errors: ServerErrors,
     pub(crate) quota: Quota,
     pub(crate) on_conflict: OnConflict,
@@ -155,6 +157,7 @@ impl Default for Policy {
             mismatch_hint: false,
             recover: Recover::Resume,
             probe: None,
+            completing: None,
             server_errors: ServerErrors::Retry,
             quota: Quota::default(),
             on_conflict: OnConflict::Reject,
@@ -231,6 +234,10 @@ settings! {
     /// the answer of the work that was done, `404` means that it was not and can run, anything else
     /// tells nothing. Nobody is asked unless set.
     probe: Option<Probe>;
+    /// How requests are run again whose clients do not come back: not at all unless set. Records then
+    /// keep the request until it has an outcome, encrypted: without a [`Seal`](crate::seal::Seal) with
+    /// keys nothing is kept. See [`IdempotencyService::see_to`](crate::IdempotencyService::see_to).
+    completing: Option<Completing>;
     /// What a 5xx of the handler's own leads to: another run, unless set.
     server_errors: ServerErrors;
     /// What becomes of a request whose key is being run: refused, unless set.

@@ -127,7 +127,7 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
         Refusal::Expired => (
             Problem::KeyExpired,
             Served::Expired,
-            "the request with this key was carried out long ago, and its answer is no longer kept".into(),
+            "this key was used before, and its answer is no longer kept".into(),
         ),
         Refusal::NotKept { .. } => (
             Problem::ResponseNotKept,
@@ -195,7 +195,7 @@ fn reused_detail(difference: Option<&Difference>) -> String {
         1 => told.push("1 member of the body is missing".into()),
         many => told.push(format!("{many} members of the body are missing")),
     }
-    detail.push_str(". Beside the first request, ");
+    detail.push_str(". Compared with the first request, ");
     detail.push_str(&told.join("; "));
     detail
 }

@@ -182,17 +182,20 @@ impl<S> Asking<S> {
             return Begun::Answered(steps::replay(found, policy, dialect));
         }
         asked.ask.keepsake = steps::keepsake(&asked, engine, policy);
-        let work = Work { inner, asked, route: route.clone(), dialect: dialect.clone() };
+        let (route, dialect) = (route.clone(), dialect.clone());
+        let work = Work { inner, asked, route, dialect, is_abandoned: false };
         Begun::Work(work.begin())
     }
 }
 
 /// What is done for a request whoever waits for it.
-struct Work<S, B> {
-    inner: S,
-    asked: Asked<B>,
-    route: Arc<Route>,
-    dialect: Dialect,
+pub(crate) struct Work<S, B> {
+    pub(crate) inner: S,
+    pub(crate) asked: Asked<B>,
+    pub(crate) route: Arc<Route>,
+    pub(crate) dialect: Dialect,
+    /// Whether it is done without its client.
+    pub(crate) is_abandoned: bool,
 }
 
 impl<S, B, R> Work<S, B>
@@ -204,12 +207,12 @@ where
     R: Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    fn begin(
+    pub(crate) fn begin(
         self,
     ) -> Pin<Box<impl Future<Output = Reply<R, S::Error>> + Send + 'static + use<S, B, R>>> {
         // Taken apart before the future is made: it would keep room for the whole besides.
-        let Self { mut inner, asked, route, dialect } = self;
-        let Asked { ask, request, preferred_wait, .. } = asked;
+        let Self { mut inner, asked, route, dialect, is_abandoned } = self;
+        let Asked { mut ask, request, preferred_wait, .. } = asked;
         Box::pin(async move {
             let (engine, policy) = (&*route.engine, &*route.policy);
             let Turn { mut settled, waited } =
@@ -220,9 +223,9 @@ where
                 settled =
                     Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around)).await;
             }
-            if let (Settled::Refused(Refusal::Reused(hint)), Some(_)) =
-                (&mut settled, &ask.keepsake)
-            {
+            // It is written, and may be large.
+            let outline = ask.keepsake.take().and_then(|kept| kept.outline);
+            if let (Settled::Refused(Refusal::Reused(hint)), Some(_)) = (&mut settled, outline) {
                 let sent = (&*request.parts, request.body.data());
                 *hint = Box::pin(steps::difference(&ask.id, sent, engine, policy)).await;
             }
@@ -233,7 +236,8 @@ where
                     // Boxed, so that those who wait for their turn do not hold room for a run.
                     let mut recorded = Box::pin(async {
                         let ran = steps::run(inner, request, &run, deadline).await;
-                        let recorder = Recorder { run: &run, engine, policy, dialect: &dialect };
+                        let around = (engine, policy, &dialect);
+                        let recorder = Recorder::new(&run, around, is_abandoned);
                         recorder.record(ran, deadline).await
                     });
                     let delivery = steps::heartbeat(run.claim(), recorded.as_mut()).await;
@@ -243,6 +247,10 @@ where
                 Settled::Replay(found) => Delivery::of(steps::replay(found, policy, &dialect)),
                 Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
                 Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
+                // Nobody waits who would rather have it done twice than not at all.
+                Settled::Bypass if is_abandoned => {
+                    Delivery::of(reject::answer(&Refusal::StoreDown, &dialect))
+                }
                 Settled::Bypass => steps::bypass(&mut inner, request).await,
             };
             delivery.after(waited, preferred_wait).begin(engine)

@@ -5,12 +5,14 @@ use super::samples::{LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry};
 use crate::Fenced::{Applied, Lost};
 use crate::{Ask, AttemptId, Fence, Lease, Release};
 
-const RELEASES: [Release; 6] = [
+const RELEASES: [Release; 8] = [
     Release::NeverRan,
     Release::Retry,
     Release::Forget,
     Release::Crashed,
     Release::Unheard,
+    Release::Postponed,
+    Release::PostponedUnrun,
     Release::Hold,
 ];
 

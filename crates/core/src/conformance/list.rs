@@ -196,6 +196,8 @@ macro_rules! each_law {
                 a_crash_holds_the_key_where_it_may_not_resume
                 unheard_work_runs_again_only_after_its_lease
                 unheard_work_is_held_where_it_may_not_resume
+                postponed_work_stays_abandoned
+                postponed_work_is_held_where_it_may_not_resume
                 a_hold_cannot_be_renewed_away
                 a_hold_holds_whatever_recover_says
             }

@@ -1,9 +1,9 @@
 //! How a claim ends that has no answer to keep.
 
 use super::Trial;
-use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, mismatch, retry};
+use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, kept, mismatch, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, Claimed, Fence, Grant, Recover, Release};
+use crate::{Ask, Claimed, Fence, Find, Grant, Recover, Release};
 
 /// Work that provably never began is not an attempt; its key still stands for its request.
 pub async fn work_that_never_ran_does_not_count(trial: Trial) {
@@ -97,6 +97,32 @@ pub async fn unheard_work_is_held_where_it_may_not_resume(trial: Trial) {
     let lease = trial.run(&first).await.lease;
     assert_eq!(trial.release(&lease, Release::Unheard).await, Applied);
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+}
+
+/// Nobody waits: whoever comes next, its client or somebody else, takes over at once.
+pub async fn postponed_work_stays_abandoned(trial: Trial) {
+    let first = kept("k");
+    let mut grant = trial.run(&first).await;
+    for (release, attempt) in [(Release::Postponed, 2), (Release::PostponedUnrun, 2)] {
+        assert_eq!(trial.release(&grant.lease, release).await, Applied);
+        assert_eq!(trial.renew(&grant.lease).await, Lost, "{release:?}");
+        let found = trial.find(&Find::Abandoned { after: None }, 10).await;
+        assert_eq!(found.len(), 1, "{release:?}");
+        let next = trial.run(&retry(&first)).await;
+        assert_eq!((next.attempt, next.took_over), (attempt, true), "{release:?}");
+        assert!(next.lease.fence > grant.lease.fence);
+        grant = next;
+    }
+}
+
+/// Where nothing may resume, a person decides.
+pub async fn postponed_work_is_held_where_it_may_not_resume(trial: Trial) {
+    for release in [Release::Postponed, Release::PostponedUnrun] {
+        let first = Ask { recover: Recover::Auto, ..ask(&format!("{release:?}")) };
+        let lease = trial.run(&first).await.lease;
+        assert_eq!(trial.release(&lease, release).await, Applied);
+        assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+    }
 }
 
 /// Whoever gave its key up to a person has said its last word: a renewal of its own that was

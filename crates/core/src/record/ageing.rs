@@ -49,6 +49,15 @@ impl<A> Record<A> {
         is_left && self.kept_request().is_some()
     }
 
+    /// Since when its work has no outcome, where that is so.
+    pub fn left_at(&self) -> Option<Timestamp> {
+        match self.state {
+            State::Claimed { lease_until } => Some(lease_until),
+            State::Held { since } => Some(since),
+            State::Completed { .. } | State::Failed | State::Tombstone => None,
+        }
+    }
+
     /// Whether the key is new again. A live lease, a hold and a tombstone outlast the retention.
     pub fn is_expired(&self, now: Timestamp) -> bool {
         now >= self.known_until() && !self.is_leased(now) && !self.is_held(now)

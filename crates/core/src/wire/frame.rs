@@ -20,6 +20,7 @@ pub(super) enum Kind {
     Phase = 5,
     BareAnswer = 6,
     Keepsake = 7,
+    Request = 8,
 }
 
 pub(super) mod tag {
@@ -54,6 +55,8 @@ pub(super) mod tag {
     pub const KEEPSAKE: u8 = 29;
     pub const OUTLINE: u8 = 30;
     pub const REQUEST: u8 = 31;
+    pub const METHOD: u8 = 32;
+    pub const TARGET: u8 = 33;
     pub const SEALED: u8 = 40;
 }
 

@@ -11,11 +11,12 @@ mod frame;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Method;
 
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
-    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Label, Lease, Phase,
-    Record, RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, KeptRequest, Label, Lease,
+    Phase, Record, RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
 };
 
 /// The version this build writes.
@@ -247,6 +248,30 @@ pub fn decode_keepsake(id: &RecordId, bytes: &[u8]) -> Result<Keepsake, WireErro
     let request = fields.optional(tag::REQUEST).map(Bytes::copy_from_slice);
     fields.end()?;
     Ok(Keepsake { outline, request })
+}
+
+/// A request that is kept.
+pub fn encode_request(request: &KeptRequest) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Request);
+    writer.field(tag::METHOD, request.method.as_str().as_bytes());
+    writer.field(tag::TARGET, request.target.as_bytes());
+    writer.headers(tag::HEADER, &request.headers);
+    writer.field(tag::BODY, &request.body);
+    writer.finish()
+}
+
+/// Reads what [`encode_request`] wrote.
+pub fn decode_request(bytes: &[u8]) -> Result<KeptRequest, WireError> {
+    let mut fields = Fields::open(bytes, Kind::Request)?;
+    let method = Method::from_bytes(fields.take(tag::METHOD)?);
+    let request = KeptRequest {
+        method: method.map_err(|_| WireError::Field { tag: tag::METHOD })?,
+        target: fields.text(tag::TARGET)?.to_owned(),
+        headers: fields.headers(tag::HEADER)?,
+        body: Bytes::copy_from_slice(fields.take(tag::BODY)?),
+    };
+    fields.end()?;
+    Ok(request)
 }
 
 /// A finished phase.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use selfsame::Mode;
 
+use super::audit;
 use super::encryption;
 use super::file::{Flag, Section, Source};
 use super::forward_auth;
@@ -14,7 +15,8 @@ use super::jwt;
 use super::limits;
 use super::mistakes::Mistakes;
 use super::names::{
-    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TOP,
+    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
+    TOP,
 };
 use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
 use super::routes::{MATCH, Taken};
@@ -30,6 +32,8 @@ const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
 
 const NEEDS_JWT: &str = "nothing says whose tokens are believed; add [jwt] with key_file, algorithms, issuer and audience";
+const NEEDS_ENCRYPTION: &str =
+    "requests are only kept where they are encrypted; add [encryption] with key_file";
 const NEEDS_AUTH: &str = "nothing says who is asked; add [forward_auth] with url";
 const NEVER_WAITS: &str = "a request that is only observed waits for nobody, so whose it is cannot be \
                            asked; take another tenant or another mode";
@@ -73,6 +77,7 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &mut mistakes);
     let Stored { store, spool, database, redis } = read_store(&mut root, overrides, &mut mistakes);
+    let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
     let limits = limits::read(root.child(&LIMITS), &mut mistakes);
@@ -87,6 +92,7 @@ pub(super) fn check(
         needs_proxies: trusted_proxies.is_empty() && !root.is_wrong("trusted_proxies"),
         needs_clients: tls::asks_nobody(tls.as_ref()) && !root.is_wrong("tls"),
         needs_jwt: !root.child(&JWT).is_written(),
+        needs_encryption: !root.child(&ENCRYPTION).is_written(),
         needs_auth: !root.child(&FORWARD_AUTH).is_written(),
     };
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
@@ -117,6 +123,7 @@ pub(super) fn check(
             database,
             redis,
             encryption,
+            audit,
             admin,
             jwt,
             forward_auth,
@@ -220,6 +227,8 @@ struct Around<'a> {
     needs_proxies: bool,
     needs_clients: bool,
     needs_jwt: bool,
+    /// Whether there is no key to encrypt kept requests with.
+    needs_encryption: bool,
     needs_auth: bool,
 }
 
@@ -287,9 +296,15 @@ fn read_routes(
             section.clash(&["tenant"], text);
         }
     };
+    let check_kept = |section: &mut Section<'_>, draft: &Draft| {
+        if draft.keeps_requests() && around.needs_encryption {
+            section.clash(&["complete_abandoned"], NEEDS_ENCRYPTION);
+        }
+    };
     let mut idempotency = root.child(&IDEMPOTENCY);
     let mut defaults = Draft::default().changed_by(&mut idempotency);
     check_tenant(&mut idempotency, &mut defaults);
+    check_kept(&mut idempotency, &defaults);
 
     let mut routes = Vec::new();
     let mut taken = Taken::default();
@@ -297,6 +312,7 @@ fn read_routes(
         section.inherit(&idempotency);
         let mut draft = defaults.changed_by(&mut section);
         check_tenant(&mut section, &mut draft);
+        check_kept(&mut section, &draft);
         if let Some(mut route) = read_route(&mut section, draft) {
             check_for_circle(&mut section, route.upstream.as_ref(), listen);
             route.upstream = route.upstream.filter(|own| Some(own) != upstream);

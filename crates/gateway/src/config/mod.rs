@@ -10,6 +10,7 @@
 //! | `identity` | what forms a key's identity |
 //! | `mistakes` | what is said about everything else |
 
+mod audit;
 mod checked;
 mod encryption;
 mod file;
@@ -38,6 +39,7 @@ use ipnet::IpNet;
 use selfsame::Problem;
 use selfsame::seal::Keyring;
 
+pub use audit::AuditTo;
 pub use forward_auth::ForwardAuth;
 pub use hosts::Host;
 pub use jwt::Jwt;
@@ -89,6 +91,8 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// Where it is noted what happened to keys, if it is.
+    pub audit: Option<AuditTo>,
     /// The keys that records are sealed with, if they are.
     pub encryption: Option<Keyring>,
     /// Where operators connect.
@@ -185,6 +189,7 @@ impl Config {
             database,
             redis,
             spool,
+            audit,
             admin,
             checkpoints,
             secret_file,
@@ -211,6 +216,7 @@ impl Config {
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("what is asked of the Redis in [store]", *redis != other.redis),
             ("store.spool", *spool != other.spool),
+            ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
             ("[checkpoints]", *checkpoints != other.checkpoints),
             ("secret_file", *secret_file != other.secret_file),
@@ -223,6 +229,12 @@ impl Config {
         let of_routes = self.routes.iter().filter_map(|route| route.upstream.as_ref());
         let asked = self.forward_auth.as_ref().map(|auth| &auth.service);
         of_routes.chain([&self.upstream]).chain(asked).any(|upstream| upstream.is_encrypted)
+    }
+
+    /// The shortest time after which abandoned requests are run again, if any are.
+    pub fn completes_after(&self) -> Option<Duration> {
+        let settings = self.routes.iter().map(|route| &route.settings).chain([&self.defaults]);
+        settings.filter_map(|settings| Some(settings.completing.as_ref()?.after)).min()
     }
 
     /// Where clients read the rules; relative to the service where its address was not said.

@@ -13,7 +13,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
-        &["encryption", "limits", "forward_auth"],
+        &["encryption", "audit", "limits", "forward_auth"],
     ],
 };
 
@@ -36,6 +36,8 @@ pub(super) const ADMIN: Vocabulary =
 
 pub(super) const JWT: Vocabulary =
     Vocabulary { table: "jwt", names: &[&["key_file", "algorithms", "issuer", "audience"]] };
+
+pub(super) const AUDIT: Vocabulary = Vocabulary { table: "audit", names: &[&["to"]] };
 
 pub(super) const ENCRYPTION: Vocabulary =
     Vocabulary { table: "encryption", names: &[&["key_file"]] };
@@ -81,6 +83,10 @@ const PER_ROUTE: &[&str] = &[
     "recover",
     "probe",
     "upstream_idempotent",
+    "complete_abandoned",
+    "completer_after",
+    "completer_attempts",
+    "completer_headers",
     "server_errors",
     "on_conflict",
     "wait_max",
@@ -105,7 +111,7 @@ const PER_ROUTE: &[&str] = &[
 ];
 
 /// Names of the contract that are still to come.
-const LATER: &[&str] = &["complete_abandoned", "completer_attempts", "cache_url"];
+const LATER: &[&str] = &["cache_url"];
 
 impl Vocabulary {
     pub(super) fn iter(&self) -> impl Iterator<Item = &'static str> {

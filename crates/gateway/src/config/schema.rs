@@ -89,8 +89,8 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::super::names::{
-        ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, STORE, TLS, TOP,
-        UPSTREAM_TLS,
+        ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, STORE, TLS,
+        TOP, UPSTREAM_TLS,
     };
     use super::*;
 
@@ -105,6 +105,7 @@ mod tests {
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
             (&JWT, "/properties/jwt/properties"),
+            (&AUDIT, "/properties/audit/properties"),
             (&ENCRYPTION, "/properties/encryption/properties"),
             (&CHECKPOINTS, "/properties/checkpoints/properties"),
             (&FORWARD_AUTH, "/properties/forward_auth/properties"),

@@ -5,15 +5,15 @@ use std::time::Duration;
 use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
-    JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin, Probe,
-    Profile, ReplayStatus, ScopeKind, ServerErrors,
+    Completing, JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin,
+    Probe, Profile, ReplayStatus, ScopeKind, ServerErrors,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
 use super::values::{
-    COUNT_OR_OFF, DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written,
+    COUNT, COUNT_OR_OFF, DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written,
 };
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
@@ -62,6 +62,9 @@ pub struct RouteSettings {
     pub recover: Recover,
     /// `probe`, where `recover` says so: where the upstream is asked about a held key.
     pub probe: Option<Probe>,
+    /// `complete_abandoned`, with `completer_after`, `completer_attempts` and `completer_headers`: how
+    /// requests are run again whose clients do not come back, if they are.
+    pub completing: Option<Completing>,
     /// `server_errors`, or what `profile` makes of it: what a 5xx of the handler's own leads to.
     pub server_errors: ServerErrors,
     /// `on_conflict`: what becomes of a request whose key is being run.
@@ -150,6 +153,7 @@ impl Default for RouteSettings {
             mismatch_hint: false,
             recover: Recover::Auto,
             probe: None,
+            completing: None,
             server_errors: ServerErrors::Retry,
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
@@ -184,6 +188,8 @@ pub(super) struct Draft {
     /// Whether `recover` is `"probe"`.
     asks_first: bool,
     upstream_idempotent: bool,
+    complete_abandoned: bool,
+    completing: Completing,
     allow_short_retention: bool,
 }
 
@@ -214,6 +220,10 @@ impl Draft {
         }
         to.probe = section.get("probe", &PROBE).or(to.probe.take());
         section.set("upstream_idempotent", &SWITCH, &mut draft.upstream_idempotent);
+        section.set("complete_abandoned", &SWITCH, &mut draft.complete_abandoned);
+        section.set("completer_after", &DURATION, &mut draft.completing.after);
+        section.set("completer_attempts", &COUNT, &mut draft.completing.attempts);
+        section.set_list("completer_headers", &HEADER, &mut draft.completing.headers);
         let server_errors = section.get("server_errors", &SERVER_ERRORS);
         draft.server_errors = server_errors.or(draft.server_errors);
         section.set("on_conflict", &ON_CONFLICT, &mut to.on_conflict);
@@ -294,6 +304,11 @@ impl Draft {
         }
     }
 
+    /// Whether requests are kept, which only an encrypted store does.
+    pub(super) fn keeps_requests(&self) -> bool {
+        self.complete_abandoned
+    }
+
     /// The settings as they count.
     pub(super) fn settled(self) -> RouteSettings {
         let recover = match self.settings.recover {
@@ -305,6 +320,8 @@ impl Draft {
             Profile::Stripe => ServerErrors::Keep,
         });
         let probe = self.settings.probe.filter(|_| self.asks_first);
-        RouteSettings { recover, probe, server_errors, ..self.settings }
+        let may_run = recover != Recover::Hold || probe.is_some();
+        let completing = (self.complete_abandoned && may_run).then_some(self.completing);
+        RouteSettings { recover, probe, completing, server_errors, ..self.settings }
     }
 }

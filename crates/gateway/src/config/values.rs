@@ -103,14 +103,19 @@ pub(super) const KEY_LENGTH: Kind<usize> = Kind {
     },
 };
 
+pub(super) const COUNT: Kind<u32> = Kind {
+    expected: "a whole number from 1 on, without quotes",
+    read: |value| match u32::try_from(integer(value)?) {
+        Ok(0) | Err(_) => Err(Wrong::Form),
+        Ok(count) => Ok(count),
+    },
+};
+
 /// None where it is off.
 pub(super) const COUNT_OR_OFF: Kind<Option<u32>> = Kind {
     expected: r#"a whole number from 1 on, without quotes, or "off""#,
     read: |value| match value {
-        DeValue::Integer(_) => match u32::try_from(integer(value)?) {
-            Ok(0) | Err(_) => Err(Wrong::Form),
-            Ok(count) => Ok(Some(count)),
-        },
+        DeValue::Integer(_) => (COUNT.read)(value).map(Some),
         _ => choice(value, &[("off", None)]),
     },
 };

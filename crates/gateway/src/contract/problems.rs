@@ -76,7 +76,8 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         Problem::OutcomeUnknown => {
             keyed && (!resumes || settings.server_errors == ServerErrors::Hold)
         }
-        Problem::KeyExpired => keyed && !settings.remember.is_zero(),
+        // Also where nothing is remembered for longer: a person may have it erased.
+        Problem::KeyExpired => keyed,
         Problem::TooManyKeys => {
             keyed && (settings.live_keys_max.is_some() || settings.claims_max.is_some())
         }

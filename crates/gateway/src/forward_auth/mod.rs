@@ -21,8 +21,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::background;
 use crate::config;
+use crate::door::Body;
 use crate::room::Seldom;
-use crate::server;
 use crate::upstream::{Inquiry, Outward, Upstream};
 use question::Question;
 use verdict::Verdict;
@@ -85,7 +85,7 @@ impl ForwardAuth {
         self: &Arc<Self>,
         parts: &mut Parts,
         service: &IdempotencyService<Upstream>,
-    ) -> Result<(), Response<server::Body>> {
+    ) -> Result<(), Response<Body>> {
         match self.ask(parts).await {
             Verdict::Allowed(tenant) => {
                 self.vouch(parts, tenant);

@@ -6,7 +6,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Uri;
@@ -210,17 +210,28 @@ impl Guarded {
     }
 
     /// A server that refuses closes its end at once, so that writing may fail before the refusal is
-    /// read.
-    fn refusal(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
-        let mut byte = [0];
-        match Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut byte)) {
-            Poll::Ready(Err(error)) => {
-                let judged = self.judged(error);
-                self.turned_away.load(Ordering::Relaxed).then_some(judged)
-            }
-            _ => None,
+    /// read. It has come by then, though perhaps nobody has told us yet that there is something to read.
+    fn written<T>(
+        &mut self,
+        written: Poll<io::Result<T>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        let Poll::Ready(Err(error)) = written else { return written };
+        if !self.may_be_refused() || !is_closed(&error) {
+            return Poll::Ready(Err(error));
         }
+        let mut byte = [0];
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, &mut ReadBuf::new(&mut byte)));
+        let judged = read.err().map(|error| self.judged(error));
+        let refused = judged.filter(|_| self.turned_away.load(Ordering::Relaxed));
+        Poll::Ready(Err(refused.unwrap_or(error)))
     }
+}
+
+/// Whether the other end has closed the connection, which can be read, too.
+fn is_closed(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
 }
 
 /// Whether an alert says that a certificate was refused, or one was missing.
@@ -299,10 +310,10 @@ impl AsyncWrite for Wire {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Encrypted(guarded) => match Pin::new(&mut guarded.stream).poll_write(cx, bytes) {
-                Poll::Ready(Err(error)) => Poll::Ready(Err(guarded.refusal(cx).unwrap_or(error))),
-                written => written,
-            },
+            Self::Encrypted(guarded) => {
+                let written = Pin::new(&mut guarded.stream).poll_write(cx, bytes);
+                guarded.written(written, cx)
+            }
         }
     }
 
@@ -314,12 +325,8 @@ impl AsyncWrite for Wire {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
             Self::Encrypted(guarded) => {
-                match Pin::new(&mut guarded.stream).poll_write_vectored(cx, slices) {
-                    Poll::Ready(Err(error)) => {
-                        Poll::Ready(Err(guarded.refusal(cx).unwrap_or(error)))
-                    }
-                    written => written,
-                }
+                let written = Pin::new(&mut guarded.stream).poll_write_vectored(cx, slices);
+                guarded.written(written, cx)
             }
         }
     }
@@ -334,10 +341,10 @@ impl AsyncWrite for Wire {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Clear(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Encrypted(guarded) => match Pin::new(&mut guarded.stream).poll_flush(cx) {
-                Poll::Ready(Err(error)) => Poll::Ready(Err(guarded.refusal(cx).unwrap_or(error))),
-                flushed => flushed,
-            },
+            Self::Encrypted(guarded) => {
+                let flushed = Pin::new(&mut guarded.stream).poll_flush(cx);
+                guarded.written(flushed, cx)
+            }
         }
     }
 

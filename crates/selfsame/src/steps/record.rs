@@ -33,10 +33,22 @@ const RELEASE_TRIES: u32 = 3;
 
 /// Writes a run's end into the store, whatever the store makes of it.
 pub(crate) struct Recorder<'a> {
-    pub(crate) run: &'a Run,
-    pub(crate) engine: &'a Engine,
-    pub(crate) policy: &'a Policy,
-    pub(crate) dialect: &'a Dialect,
+    run: &'a Run,
+    engine: &'a Engine,
+    policy: &'a Policy,
+    dialect: &'a Dialect,
+    is_abandoned: bool,
+}
+
+impl<'a> Recorder<'a> {
+    /// `is_abandoned` tells that the work is done without its client, who will not ask again.
+    pub(crate) fn new(
+        run: &'a Run,
+        (engine, policy, dialect): (&'a Engine, &'a Policy, &'a Dialect),
+        is_abandoned: bool,
+    ) -> Self {
+        Self { run, engine, policy, dialect, is_abandoned }
+    }
 }
 
 impl Recorder<'_> {
@@ -207,6 +219,13 @@ impl Recorder<'_> {
     }
 
     pub(crate) async fn release(&self, release: Release) {
+        let release = match release {
+            Release::NeverRan if self.is_abandoned => Release::PostponedUnrun,
+            Release::Retry | Release::Forget | Release::Crashed if self.is_abandoned => {
+                Release::Postponed
+            }
+            other => other,
+        };
         // Boxed, like all that most runs do not come to: they would hold room for it.
         let released = match release {
             Release::NeverRan => Box::pin(self.insist(|| self.claim().never_ran())).await,

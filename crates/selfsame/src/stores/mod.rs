@@ -27,9 +27,11 @@ pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
 #[cfg(feature = "postgres")]
-pub(crate) use postgres::{Journal, Known, Note, Standing};
+pub use postgres::{
+    AuditEntry, Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore,
+};
 #[cfg(feature = "postgres")]
-pub use postgres::{Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore};
+pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOpenError, RedisOptions, RedisStore};
 pub use sealed::SealedStore;

@@ -139,6 +139,32 @@ async fn a_tombstone_keeps_no_answer() {
     assert_eq!(count, Count { tombstone: 1, ..Count::default() });
 }
 
+/// A claim's frame, which a short completion would refer to, must not stay for the request in it.
+#[tokio::test]
+async fn a_kept_request_leaves_when_there_is_an_outcome() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let store = open_at(&folder, &clock);
+    let request = Keepsake { outline: None, request: Some(vec![7; 512 * 1024].into()) };
+    let keepsake = Some(Box::new(request));
+    let asks: Vec<_> =
+        (0..48).map(|at| Ask { keepsake: keepsake.clone(), ..ask(&format!("k-{at}")) }).collect();
+    for ask in &asks {
+        let lease = run(&store, ask).await;
+        let recorded = store.complete(&lease, &answer("done")).await;
+        assert!(matches!(recorded, Ok(Recorded::Until(_))));
+    }
+    assert!(size(&folder) >= 24 * MIB);
+    sweep_all(&store).await;
+    eventually("the files are gone", || size(&folder) < 12 * MIB).await;
+    drop(store);
+    let store = open_at(&folder, &clock);
+    for ask in &asks {
+        assert!(is_replayed(&store, ask).await);
+        let record = store.get(&ask.id).await.expect("the store works").expect("completed");
+        assert_eq!(record.keepsake, None);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn replays_go_on_while_segments_are_written_anew() {
     let (folder, clock) = (folder(), Arc::new(SettableClock::new()));

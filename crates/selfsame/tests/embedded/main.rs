@@ -23,8 +23,8 @@ use selfsame_core::conformance::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,
 };
 use selfsame_core::{
-    Ask, Claimed, Count, Facts, Fenced, Find, Inspect, Lease, Recorded, Recover, Release, State,
-    Store, StoreError, StoreErrorKind, Sweep,
+    Ask, Claimed, Count, Facts, Fenced, Find, Inspect, Keepsake, Lease, Recorded, Recover, Release,
+    State, Store, StoreError, StoreErrorKind, Sweep,
 };
 use tempfile::TempDir;
 

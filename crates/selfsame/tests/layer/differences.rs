@@ -45,7 +45,7 @@ async fn the_members_that_differ_are_named() {
     });
     assert_eq!(refusal["mismatch"], expected);
     let detail = refusal["detail"].as_str().expect("text");
-    let told = "; use a new key for a new operation. Beside the first request, in the body amount, to \
+    let told = "; use a new key for a new operation. Compared with the first request, in the body amount, to \
                 differ; 1 member of the body is missing";
     assert!(detail.ends_with(told), "{detail}");
 }

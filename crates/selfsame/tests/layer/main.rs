@@ -1,5 +1,6 @@
 //! The tower layer, around services of its own kind: what it promises, and what it leaves alone.
 
+mod abandoned;
 mod answers;
 mod differences;
 mod expires;

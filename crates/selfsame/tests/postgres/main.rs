@@ -1,6 +1,7 @@
 //! The laws of `selfsame-core` over PostgreSQL, and what that store promises beyond them.
 #![cfg(feature = "postgres")]
 
+mod audit;
 mod crashes;
 mod damage;
 mod erasing;

@@ -46,6 +46,7 @@ pub(crate) fn grants(schema: &str) -> String {
          grant select, insert, delete on {schema}.journal to {USER};
          grant select, insert, delete on {schema}.answers to {USER};
          grant select, insert, update on {schema}.facts to {USER};
+         grant insert on {schema}.audit to {USER};
          grant usage on sequence {schema}.answer_rows to {USER};
          grant execute on function {schema}.make_answers(integer[]), {schema}.drop_answers()
            to {USER};"

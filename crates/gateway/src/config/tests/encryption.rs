@@ -2,9 +2,12 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use selfsame::seal::Keyring;
 use tempfile::TempDir;
+
+use selfsame::Completing;
 
 use super::load;
 use crate::config::{Config, Mistakes};
@@ -44,4 +47,28 @@ fn a_key_file_that_is_of_no_use_is_told_with_its_line() {
         assert!(said.contains(": encryption.key_file: "), "{said}");
         assert!(said.contains(reason) && said.ends_with("\n1 mistake"), "{said}");
     }
+}
+
+#[test]
+fn requests_are_kept_where_they_may_run_again_and_are_encrypted() {
+    let line = Keyring::new_line("a").expect("a fitting id");
+    let settings = "key_file = '$/keys'\n[idempotency]\ncomplete_abandoned = true\n\
+                    completer_after = '10m'\n\
+                    [[route]]\nmatch = '/a'\ncompleter_attempts = 3\n\
+                    completer_headers = ['X-Account']\n\
+                    [[route]]\nmatch = '/b'\nrecover = 'hold'\n\
+                    [[route]]\nmatch = '/c'\nrecover = 'probe'\nprobe = 'GET /keys/{key}'\n\
+                    [[route]]\nmatch = '/d'\ncomplete_abandoned = false\ncompleter_after = '1s'";
+    let config = load_with(&line, 0o600, settings).expect("valid");
+    let after = Duration::from_secs(600);
+    let default = Some(Completing { after, ..Completing::default() });
+    assert_eq!(config.defaults.completing, default);
+    assert_eq!(config.completes_after(), Some(after));
+    let completing: Vec<_> = config.routes.into_iter().map(|r| r.settings.completing).collect();
+    let headers = vec!["x-account".parse().expect("a name")];
+    assert_eq!(completing, [Some(Completing { after, attempts: 3, headers }), None, default, None]);
+
+    let plain = load("upstream = 'http://a'\n[[route]]\nmatch = '/'\ncomplete_abandoned = true");
+    let said = plain.expect_err("nothing encrypts them").to_string();
+    assert!(said.contains("4:22: route.complete_abandoned: requests are only kept"), "{said}");
 }

@@ -13,8 +13,8 @@ use selfsame::{
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{
-    ADMIN, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE, TLS, TOP,
-    UPSTREAM_TLS,
+    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
+    TLS, TOP, UPSTREAM_TLS,
 };
 use super::*;
 
@@ -102,6 +102,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert!(settings.fingerprint_headers.is_empty());
     assert!(!settings.mismatch_hint);
     assert_eq!(settings.recover, Recover::Auto);
+    assert_eq!(settings.completing, None);
     assert_eq!(settings.server_errors, ServerErrors::Retry);
     assert_eq!(settings.on_conflict, OnConflict::Reject);
     assert_eq!(settings.wait_max, Duration::from_secs(10));
@@ -172,6 +173,10 @@ fn every_setting_can_be_written() {
         mismatch_hint = true
         recover = "resume"
         upstream_idempotent = true
+        complete_abandoned = false
+        completer_after = "10m"
+        completer_attempts = 3
+        completer_headers = ["X-Account"]
         server_errors = "keep"
         on_conflict = "wait"
         wait_max = "4s"
@@ -218,6 +223,7 @@ fn every_setting_can_be_written() {
         mismatch_hint: true,
         recover: Recover::Resume,
         probe: None,
+        completing: None,
         server_errors: ServerErrors::Keep,
         on_conflict: OnConflict::Wait,
         wait_max: seconds(4),
@@ -300,6 +306,28 @@ fn a_redis_may_be_asked_for_less_or_for_more() {
 }
 
 #[test]
+fn what_happened_is_noted_in_a_file_or_with_the_records() {
+    let load = |store: &str, to: &str| {
+        load(&format!("upstream = 'http://a'\nstore = {{ url = '{store}' }}\n[audit]\n{to}"))
+    };
+    let audit = |store: &str, to: &str| load(store, to).expect("valid").audit;
+    assert_eq!(audit("file:./d", "to = 'store'"), Some(AuditTo::Store));
+    assert_eq!(audit("memory:", "to = 'file:/a'"), Some(AuditTo::File("/a".into())));
+    for (store, to, said) in [
+        (
+            "memory:",
+            "to = 'store'",
+            "4:6: audit.to: a store in memory does not outlive its records",
+        ),
+        ("file:./d", "to = 'file:'", "4:6: audit.to: expected \"store\" or a file like"),
+        ("file:./d", "", "audit.to: is missing; write to = \"store\""),
+    ] {
+        let mistakes = load(store, to).expect_err("a mistake").to_string();
+        assert!(mistakes.contains(said) && mistakes.ends_with("\n1 mistake"), "{mistakes}");
+    }
+}
+
+#[test]
 fn a_store_in_memory_has_no_spool() {
     let config = load("upstream = 'http://a'\n[store]\nurl = 'memory:'").expect("valid");
     assert_eq!(config.spool, None);
@@ -375,6 +403,7 @@ fn every_name_is_documented() {
         UPSTREAM_TLS,
         STORE,
         ENCRYPTION,
+        AUDIT,
         ADMIN,
         CHECKPOINTS,
         JWT,

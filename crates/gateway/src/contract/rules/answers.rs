@@ -45,6 +45,17 @@ pub(super) fn server_error_brief(settings: &RouteSettings) -> Line {
 }
 
 pub(super) fn cut_short(settings: &RouteSettings) -> Line {
+    let told = told_of_cut_short(settings);
+    match settings.completing {
+        Some(_) => line(
+            "{} If no retry comes, the service makes such an attempt by itself, after a while.",
+            [told],
+        ),
+        None => told,
+    }
+}
+
+fn told_of_cut_short(settings: &RouteSettings) -> Line {
     match settings.recover {
         _ if settings.probe.is_some() => plain(
             "What is known of it: the answer, if the work was done; a new attempt, if it was not. While \

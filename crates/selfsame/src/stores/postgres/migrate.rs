@@ -11,6 +11,7 @@ use super::trouble::{Access, Fault, PostgresOpenError};
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001.sql"),
     include_str!("migrations/0002.sql"),
+    include_str!("migrations/0003.sql"),
     include_str!("migrations/0004.sql"),
 ];
 

@@ -12,6 +12,7 @@
 
 mod address;
 mod answers;
+mod audit;
 mod bell;
 mod changes;
 mod claims;
@@ -43,6 +44,7 @@ use parking_lot::Mutex;
 use selfsame_core::{Ask, RecordId};
 use tokio_postgres::config::Host;
 
+pub use audit::AuditEntry;
 pub(crate) use journal::{Journal, Known, Note, Standing};
 pub use migrate::Migrated;
 pub use options::{Migrations, PostgresOptions};

@@ -1,0 +1,133 @@
+//! [`Door`]: where a connection's requests go, and what is answered on the spot.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{Either, Full};
+use selfsame::{BoxError, IdempotencyService, Problem, ProblemDetails, ResponseBody};
+use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
+use tower_service::Service;
+
+use crate::forward_auth::ForwardAuth;
+use crate::peer::Peer;
+use crate::room::{Room, Seat, Seated};
+use crate::routes::{LiveRoutes, Protected};
+use crate::target;
+use crate::upstream::{Upstream, UpstreamBody};
+
+pub(crate) type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
+
+/// Who is at the door, and where its requests go.
+pub(crate) struct Door {
+    pub(crate) peer: Peer,
+    pub(crate) routes: Arc<LiveRoutes>,
+    pub(crate) room: Arc<Room>,
+    /// Connections that have left HTTP.
+    pub(crate) tunnels: TaskTracker,
+}
+
+impl Door {
+    pub(crate) fn enter<B>(&self, mut request: Request<B>) -> Entered
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        request.extensions_mut().insert(self.peer.clone());
+        target::host_to_headers(&mut request);
+        let (page, look_up, route) = {
+            let routes = self.routes.look();
+            let page = routes.contract_at(request.uri().path());
+            (page, routes.look_up_at(&request), routes.find(&request))
+        };
+        if let Some(page) = page {
+            let answer = page.answer(request.method(), request.headers()).map(Either::Right);
+            return Entered { way: Way::Around(Box::pin(async { answer })), seat: None };
+        }
+        let seat = self.room.seat();
+        let way = match (&seat, look_up, route) {
+            (None, _, route) => {
+                let refused = shed(request, &route);
+                Way::Around(Box::pin(async { refused }))
+            }
+            (Some(_), Some(look_up), _) => {
+                let (parts, _) = request.into_parts();
+                Way::Around(Box::pin(look_up.answer(parts)))
+            }
+            (Some(_), None, Protected { service, auth: Some(auth) }) => {
+                Way::Around(Box::pin(ask_first(request, auth, service)))
+            }
+            // An upstream is always ready, and until it is called a request would wait here, at its full
+            // size.
+            (Some(_), None, Protected { mut service, auth: None }) => {
+                Way::Straight(service.call(request))
+            }
+        };
+        Entered { way, seat }
+    }
+}
+
+/// A request that was let in. What is large of it is boxed: thousands may wait for their answers.
+pub(crate) struct Entered {
+    way: Way,
+    seat: Option<Seat>,
+}
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+enum Way {
+    /// To its route.
+    Straight(Boxed<Result<Response<ResponseBody<UpstreamBody>>, Infallible>>),
+    /// Elsewhere, which is rare.
+    Around(Boxed<Response<Body>>),
+}
+
+impl Future for Entered {
+    type Output = Response<Seated<Body>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let response = match &mut self.way {
+            Way::Straight(answer) => straight(ready!(answer.as_mut().poll(cx))),
+            Way::Around(answer) => ready!(answer.as_mut().poll(cx)),
+        };
+        let seat = self.seat.take();
+        Poll::Ready(response.map(|body| Seated { body, _seat: seat }))
+    }
+}
+
+fn straight(answered: Result<Response<ResponseBody<UpstreamBody>>, Infallible>) -> Response<Body> {
+    answered.unwrap_or_else(|never| match never {}).map(Either::Left)
+}
+
+/// The answer to a request of which another service tells whose it is.
+async fn ask_first<B>(
+    mut request: Request<B>,
+    auth: Arc<ForwardAuth>,
+    service: IdempotencyService<Upstream>,
+) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    auth.clean(request.headers_mut());
+    if service.may_have_key(request.method(), request.headers()) {
+        let (mut parts, body) = request.into_parts();
+        if let Err(refused) = auth.admit(&mut parts, &service).await {
+            return refused;
+        }
+        request = Request::from_parts(parts, body);
+    }
+    straight(service.oneshot(request).await)
+}
+
+/// The answer to one request too many.
+fn shed<B>(request: Request<B>, route: &Protected) -> Response<Body> {
+    let (parts, _unread) = request.into_parts();
+    let detail = "too many requests are under way; this one was not looked at, try again";
+    let details = ProblemDetails::new(Problem::Overloaded, detail);
+    route.service.refuse(&parts, &details).map(Either::Left)
+}
