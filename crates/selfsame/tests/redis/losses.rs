@@ -5,7 +5,7 @@ use std::time::Duration;
 use selfsame::stores::{RedisOptions, RedisStore};
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{MARGIN, RETENTION, answer, ask, retry};
-use selfsame_core::{Ask, Claimed, Recorded, Store};
+use selfsame_core::{Ask, Claimed, Facts, Recorded, Store};
 use selfsame_test_redis::Server;
 use tokio::time::sleep;
 
@@ -125,4 +125,31 @@ async fn where_loss_is_accepted_none_is_noticed() {
     complete(&store, &ask("lost")).await;
     bench.command(&["flushdb"]);
     complete(&store, &ask("lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_keeps_its_secret_or_what_has_the_old_one_stops() {
+    let bench = RedisBench::new();
+    let (first, second) = (bench.store().await, bench.store().await);
+    for store in [&first, &second] {
+        assert_eq!(store.fact_or("secret", b"ours").await.expect("it works"), b"ours");
+    }
+    bench.command(&["flushdb"]);
+    expect_closed(&first, &ask("k")).await;
+    let new = bench.store().await;
+    assert_eq!(new.fact_or("secret", b"another").await.expect("it works"), b"ours");
+
+    bench.command(&["flushdb"]);
+    // It comes before anybody has noticed.
+    let new = bench.store().await;
+    assert_eq!(new.fact_or("secret", b"another").await.expect("it works"), b"another");
+    for store in [&first, &second] {
+        store.claim(&ask("k")).await.expect_err("it goes by another secret");
+    }
+    bench.command(&["hset", "selfsame:guard", "closed_until", "0"]);
+    complete(&new, &ask("k")).await;
+    for store in [&first, &second] {
+        let error = store.claim(&ask("k")).await.expect_err("still");
+        assert!(error.to_string().contains("restart"), "{error}");
+    }
 }

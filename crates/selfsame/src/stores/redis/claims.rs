@@ -28,6 +28,7 @@ enum Said {
 
 impl RedisStore {
     pub(super) async fn claim_key(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        self.guard.check()?;
         let ask = &fit(ask);
         for _ in 0..LOOKS_MAX {
             let (now, value) = match self.claim_new(ask).await? {

@@ -6,6 +6,7 @@
 //! one of those that were lost, and is not run again. From then on no process takes a new key, for as long as
 //! the lost ones would have been known, unless an operator knows better.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,6 +25,8 @@ use crate::background;
 
 /// Where name and count lie.
 pub(super) const GUARD: &str = "selfsame:guard";
+/// Where small values lie, by their names.
+pub(super) const FACTS: &str = "selfsame:facts";
 
 /// How often writes are counted, while there are any.
 const BEAT: Duration = Duration::from_millis(100);
@@ -47,6 +50,10 @@ pub(super) struct Guard {
     has_written: AtomicBool,
     /// The longest life of a key that was asked for.
     window_ms: AtomicU64,
+    /// Facts as this process goes by them.
+    facts: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// Whether others go by others.
+    is_divided: AtomicBool,
 }
 
 impl Guard {
@@ -59,6 +66,8 @@ impl Guard {
             known: Mutex::default(),
             has_written: AtomicBool::new(false),
             window_ms: AtomicU64::new(0),
+            facts: Mutex::default(),
+            is_divided: AtomicBool::new(false),
         });
         if !options.accept_loss {
             let mut make = pipe();
@@ -77,6 +86,23 @@ impl Guard {
     pub(super) fn known(&self, ask: &Ask) -> Known {
         self.window_ms.fetch_max(millis(ask.retention), Ordering::Relaxed);
         self.known.lock().clone()
+    }
+
+    /// This process goes by a fact.
+    pub(super) fn note_fact(&self, name: &str, value: &[u8]) {
+        self.facts.lock().insert(name.to_owned(), value.to_vec());
+    }
+
+    /// Refuses all claims where others may know the same keys by other records.
+    pub(super) fn check(&self) -> Result<(), StoreError> {
+        match self.is_divided.load(Ordering::Relaxed) {
+            true => Err(StoreError::new(
+                StoreErrorKind::NotWritten,
+                "Redis has lost the installation's facts, and others are there now: restart this \
+                 process",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Something was written that must not be lost.
@@ -119,6 +145,9 @@ impl Guard {
             redis::from_redis_value(Value::Array(said));
         let (now, id, beats, closed_until, is_missed) = said.map_err(|_| strange(Access::Write))?;
         *self.known.lock() = Known { id, beats };
+        if is_missed {
+            self.restore_facts().await?;
+        }
         let (now, until) = (Timestamp::from_millis(now), Timestamp::from_millis(closed_until));
         if is_missed && now < until {
             tracing::error!(
@@ -135,6 +164,33 @@ impl Guard {
             false => Ok(()),
         }
     }
+
+    /// Puts back what all nodes agree on: without its secret an installation knows no key again. Whoever came
+    /// after the loss and found none has made another; then the same key is two records, and would run twice.
+    async fn restore_facts(&self) -> Result<(), StoreError> {
+        let facts = self.facts.lock().clone();
+        for (name, value) in facts {
+            if put_fact(&self.link, &name, &value).await? != value {
+                tracing::error!(
+                    fact = name,
+                    "Redis has lost the installation's facts, and others are there now: restart this \
+                     process, which takes no requests with keys until then"
+                );
+                self.is_divided.store(true, Ordering::Relaxed);
+            }
+        }
+        self.check()
+    }
+}
+
+/// The value under `name`; `value` is put there first if there is none.
+pub(super) async fn put_fact(link: &Link, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+    let mut both = pipe();
+    both.cmd("HSETNX").arg(FACTS).arg(name).arg(value).ignore();
+    both.cmd("HGET").arg(FACTS).arg(name);
+    let answer = link.ask(Access::Write, link::Ask::All(&both)).await?;
+    let (value,) = redis::from_redis_value(answer).map_err(|_| strange(Access::Write))?;
+    Ok(value)
 }
 
 /// Counts while there are writes.

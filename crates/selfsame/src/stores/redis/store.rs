@@ -11,10 +11,8 @@ use selfsame_core::{
 };
 
 use super::changes::Change;
-use super::{Access, RedisStore, link, strange};
-
-/// Where small values lie, by their names.
-const FACTS: &str = "selfsame:facts";
+use super::guard::{FACTS, put_fact};
+use super::{Access, RedisStore, link};
 
 #[async_trait]
 impl Store for RedisStore {
@@ -130,11 +128,8 @@ impl Inspect for RedisStore {
 #[async_trait]
 impl Facts for RedisStore {
     async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let mut both = redis::pipe();
-        both.cmd("HSETNX").arg(FACTS).arg(name).arg(value).ignore();
-        both.cmd("HGET").arg(FACTS).arg(name);
-        let answer = self.look.ask(Access::Write, link::Ask::All(&both)).await?;
-        let (value,) = redis::from_redis_value(answer).map_err(|_| strange(Access::Write))?;
+        let value = put_fact(&self.look, name, value).await?;
+        self.guard.note_fact(name, &value);
         Ok(value)
     }
 
@@ -142,6 +137,7 @@ impl Facts for RedisStore {
         let mut set = cmd("HSET");
         set.arg(FACTS).arg(name).arg(value);
         self.look.ask(Access::Write, link::Ask::Command(&set)).await?;
+        self.guard.note_fact(name, value);
         Ok(())
     }
 }
