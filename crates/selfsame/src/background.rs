@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use selfsame_core::{Ask, Claimed, Lease, Release, Releaser, Store, StoreError};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// How many keys may wait to be given back; one more is left to its lease.
 const GIVE_BACK_MAX: usize = 4096;
-/// How often a key is tried to be given back before it is left to its lease.
-const TRIES: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -22,7 +21,7 @@ pub(crate) fn spawn(task: impl Future<Output = ()> + Send + 'static) {
 
 /// Where keys are handed in whose work provably never began.
 pub(crate) struct GiveBack {
-    queue: mpsc::Sender<Unrun>,
+    queue: mpsc::Sender<(Unrun, Option<Instant>)>,
 }
 
 enum Unrun {
@@ -34,11 +33,13 @@ enum Unrun {
 impl GiveBack {
     /// Gives back the claim behind `ask`, should it turn out to have landed.
     pub(crate) fn unheard(&self, ask: Ask) {
-        self.hand_in(Unrun::Asked(Box::new(ask)));
+        let lease = ask.lease;
+        self.hand_in(Unrun::Asked(Box::new(ask)), lease);
     }
 
-    fn hand_in(&self, unrun: Unrun) {
-        if self.queue.try_send(unrun).is_err() {
+    /// It is tried until the lease is over by itself.
+    fn hand_in(&self, unrun: Unrun, lease: Duration) {
+        if self.queue.try_send((unrun, Instant::now().checked_add(lease))).is_err() {
             tracing::warn!("too many keys wait to be given back: one is left to its lease");
         }
     }
@@ -46,20 +47,21 @@ impl GiveBack {
 
 impl Releaser for GiveBack {
     fn give_back(&self, lease: Lease) {
-        self.hand_in(Unrun::Leased(lease));
+        self.hand_in(Unrun::Leased(lease), lease.length);
     }
 }
 
 /// The task that gives keys back; it ends with the last [`GiveBack`].
 pub(crate) fn releaser(store: Arc<dyn Store>) -> GiveBack {
-    let (queue, mut unrun) = mpsc::channel(GIVE_BACK_MAX);
+    let (queue, mut unrun) = mpsc::channel::<(Unrun, Option<Instant>)>(GIVE_BACK_MAX);
     spawn(async move {
-        while let Some(unrun) = unrun.recv().await {
+        // One after the other: a store that cannot take one key back takes no other.
+        while let Some((unrun, until)) = unrun.recv().await {
             let mut pause = Backoff::new();
-            for _ in 0..TRIES {
-                match give_back(&*store, &unrun).await {
-                    Ok(()) => break,
-                    Err(error) => tracing::warn!(%error, "a key could not be given back yet"),
+            while let Err(error) = give_back(&*store, &unrun).await {
+                tracing::warn!(%error, "a key could not be given back yet");
+                if error.is_damaged() || until.is_some_and(|until| Instant::now() >= until) {
+                    break;
                 }
                 pause.wait().await;
             }

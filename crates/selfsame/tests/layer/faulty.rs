@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Stuck,
     /// It is written, and the acknowledgement is lost; once.
     AcknowledgementLost,
+    /// The same, and from then on nothing is written.
+    GoesDown,
 }
 
 /// A store with a fault.
@@ -60,11 +62,12 @@ impl Faulty {
 
     fn after<T>(&self, result: T) -> Result<T, StoreError> {
         let mut fault = self.fault.lock();
-        if *fault == Fault::AcknowledgementLost {
-            *fault = Fault::None;
-            return Err(StoreError::new(StoreErrorKind::MayHaveLanded, "no acknowledgement"));
-        }
-        Ok(result)
+        *fault = match *fault {
+            Fault::AcknowledgementLost => Fault::None,
+            Fault::GoesDown => Fault::Down,
+            _ => return Ok(result),
+        };
+        Err(StoreError::new(StoreErrorKind::MayHaveLanded, "no acknowledgement"))
     }
 }
 

@@ -1,9 +1,11 @@
 //! A store that is down, or whose word was lost.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use selfsame::{Idempotency, OnStoreError, Policy, Served, Spool};
 use selfsame_core::Secret;
+use tokio::time::sleep;
 use tower::ServiceExt;
 
 use crate::faulty::{Fault, faulty_rig};
@@ -49,6 +51,21 @@ async fn a_lost_acknowledgement_of_our_own_claim_is_recognised() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_claim_that_landed_unheard_is_given_back_when_the_store_is_up_again() {
+    let (rig, faulty) = faulty_rig();
+    let service =
+        rig.service(Policy::new(), |_| async { Ok::<_, Infallible>(answer(201, "charged")) });
+    faulty.set(Fault::GoesDown);
+    assert_eq!(send(&service, post("k")).await.served, Served::StoreError);
+    sleep(Duration::from_secs(12)).await;
+    faulty.set(Fault::None);
+    assert_eq!(send(&service, post("k")).await.served, Served::InProgress);
+    sleep(Duration::from_secs(6)).await;
+    // By the store's clock no time has passed: its lease is not over.
+    assert_eq!(send(&service, post("k")).await.served, Served::Executed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_that_fails_after_the_work_does_not_take_the_answer() {
     let ((rig, faulty), runs) = (faulty_rig(), Runs::default());
     let (counted, breaks) = (runs.clone(), faulty.clone());
@@ -67,7 +84,7 @@ async fn a_store_that_fails_after_the_work_does_not_take_the_answer() {
         if retry.served != Served::InProgress {
             break retry;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        sleep(Duration::from_millis(10)).await;
     };
     assert!(retry.replayed);
     assert_eq!(runs.count(), 1);
