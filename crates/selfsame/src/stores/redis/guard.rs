@@ -144,10 +144,11 @@ impl Guard {
         let said: Result<(u64, String, u64, u64, bool), _> =
             redis::from_redis_value(Value::Array(said));
         let (now, id, beats, closed_until, is_missed) = said.map_err(|_| strange(Access::Write))?;
-        *self.known.lock() = Known { id, beats };
         if is_missed {
             self.restore_facts().await?;
         }
+        // Only now: until then it is to be found out again.
+        *self.known.lock() = Known { id, beats };
         let (now, until) = (Timestamp::from_millis(now), Timestamp::from_millis(closed_until));
         if is_missed && now < until {
             tracing::error!(
