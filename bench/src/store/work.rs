@@ -54,6 +54,7 @@ pub(crate) fn ask(number: u64) -> Ask {
         retention: Duration::from_secs(24 * 60 * 60),
         remember: Duration::ZERO,
         recover: Recover::Auto,
+        keepsake: None,
         label: Label {
             tenant: TenantTag::from_bytes(scattered(7)),
             tenant_name: None,
