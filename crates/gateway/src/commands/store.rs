@@ -71,7 +71,7 @@ fn migrate(config: &Config) -> Result<()> {
 
 fn forget_damaged(config: &Config, id: &str) -> Result<()> {
     let StoreUrl::File(folder) = &config.store else {
-        bail!("only in a file: store; docs/POSTGRES.md and docs/REDIS.md say how to in another");
+        bail!("only in a file: store; docs/REDIS.md says how to in Redis");
     };
     let store = EmbeddedStore::open(folder, EmbeddedOptions::default().leases(Leases::Keep))?;
     match Runtime::new()?.block_on(store.forget_damaged(id))? {
