@@ -142,7 +142,7 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
         Refusal::Damaged => (
             Problem::RecordDamaged,
             Served::StoreError,
-            "what is stored under this key fails its checksum; it is neither given nor run again until the operator has looked at it".into(),
+            "what is stored under this key fails its checksum or cannot be opened; it is neither given nor run again until the operator has looked at it".into(),
         ),
         Refusal::AnswerLost { held } => {
             (Problem::UpstreamFailed { held: *held }, Served::Executed, lost_detail(*held).into())

@@ -2,11 +2,11 @@
 
 use super::Trial;
 use super::samples::{
-    HOUR, LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, kept, mismatch, remembered,
-    retry,
+    HOUR, LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, kept, remembered, retry,
 };
+use super::tombstone::{expect_expired, expect_new};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, Claimed, Count, Erased, Fence, Find, Lease, RecordId, Recover, Release, State};
+use crate::{Ask, Claimed, Count, Erased, Find, Lease, RecordId, Recover, Release, State};
 
 /// Nothing of what was answered or saved is left; whoever comes again is told that it was used.
 pub async fn an_erased_key_keeps_nothing_and_is_refused(trial: Trial) {
@@ -184,16 +184,4 @@ async fn complete(trial: &Trial, first: &Ask) -> (Ask, Lease) {
     assert_eq!(trial.checkpoint(&lease, &checkpoint("paid")).await, Applied);
     assert_eq!(trial.complete(&lease, &answer("done")).await, Applied);
     (first.clone(), lease)
-}
-
-async fn expect_expired(trial: &Trial, first: &Ask) {
-    for ask in [first, &retry(first), &mismatch(first)] {
-        assert_eq!(trial.claim(ask).await, Claimed::Expired);
-    }
-}
-
-async fn expect_new(trial: &Trial, first: &Ask) {
-    assert_eq!(trial.get(&first.id).await, None);
-    let grant = trial.run(&mismatch(first)).await;
-    assert_eq!((grant.attempt, grant.lease.fence, grant.checkpoint), (1, Fence::FIRST, None));
 }

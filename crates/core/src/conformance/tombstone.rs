@@ -178,13 +178,13 @@ async fn complete_as(trial: &Trial, ask: &Ask) -> (Ask, Lease) {
     (ask.clone(), lease)
 }
 
-async fn expect_expired(trial: &Trial, first: &Ask) {
+pub(super) async fn expect_expired(trial: &Trial, first: &Ask) {
     for ask in [first, &retry(first), &mismatch(first)] {
         assert_eq!(trial.claim(ask).await, Claimed::Expired);
     }
 }
 
-async fn expect_new(trial: &Trial, first: &Ask) {
+pub(super) async fn expect_new(trial: &Trial, first: &Ask) {
     assert_eq!(trial.get(&first.id).await, None);
     let grant = trial.run(&mismatch(first)).await;
     assert_eq!((grant.attempt, grant.lease.fence), (1, Fence::FIRST));

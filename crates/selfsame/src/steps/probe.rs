@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body::Body;
 use selfsame_core::headers::is_hop_by_hop;
-use selfsame_core::{Answer, AnswerBody, Ask, Resolution};
+use selfsame_core::{Answer, AnswerBody, Ask, Resolution, State};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -41,6 +41,11 @@ where
     let Some(asking) = engine.probes.begin(ask.id) else { return held };
     // Read before the question: what is decided by its answer is this claim's fate and no later one's.
     let Ok(Some(record)) = engine.store.get(&ask.id).await else { return held };
+    if !matches!(record.state, State::Held { .. }) {
+        // Somebody was told in the meantime.
+        asking.answered();
+        return claim(engine, ask, policy).await;
+    }
     let deadline = Instant::now() + policy.response_timeout;
     let told = patience::before(deadline, async {
         let answered = inner.call(question(parts, ask, probe)).await.ok()?;
