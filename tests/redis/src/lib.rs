@@ -255,7 +255,8 @@ fn serve(folder: &Path, port: u16, settings: &[String], is_encrypted: bool) -> C
         ("save", "3600 1"),
         ("appendonly", "yes"),
         ("appendfsync", "everysec"),
-        ("repl-diskless-sync-delay", "0"),
+        // Else a replica counts as one a second before it is sent anything.
+        ("repl-diskless-sync", "no"),
     ] {
         set(name, value);
     }

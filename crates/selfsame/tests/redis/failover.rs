@@ -16,6 +16,9 @@ use crate::shared_crashes::{Effects, one_rival};
 use crate::shared_waits::{SOON, ended_elsewhere, node};
 use crate::support::{USER, complete, run, unverified};
 
+/// By when replicas have what was written before, as a rule.
+pub(crate) const REPLICATED: Duration = Duration::from_millis(500);
+
 async fn open(cluster: &Cluster, options: RedisOptions) -> RedisStore {
     RedisStore::open(&cluster.url_as(USER), options).await.expect("the user may open it")
 }
@@ -75,7 +78,8 @@ fn place_of(cluster: &Cluster, ask: &Ask) -> (String, String, usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rivals_run_once_while_a_master_is_killed_and_comes_back() {
     let mut cluster = start();
-    let stores = three(&cluster, unverified()).await;
+    // Else a claim could be lost that a replica had not got.
+    let stores = three(&cluster, unverified().wait_replicas(1)).await;
     rivals_run_once_each(&all(&stores), (4, 50), async {
         for dies in [0, 1] {
             sleep(Duration::from_millis(700)).await;
@@ -137,6 +141,7 @@ async fn a_call_outlives_the_death_of_a_master() {
     let store = open(&cluster, unverified().time_out(Duration::from_secs(15))).await;
     let running = run(&store, &ask("running")).await;
     let (_, _, server) = place_of(&cluster, &ask("running"));
+    sleep(REPLICATED).await;
     cluster.server_mut(server).crash();
     let new: Vec<_> = (0..64).map(|at| ask(&format!("new-{at}"))).collect();
     let claims = join_all(new.iter().map(|ask| run(&store, ask)));

@@ -10,7 +10,7 @@ use selfsame_test_redis::Watched;
 use tokio::time::sleep;
 
 use crate::cluster::user;
-use crate::failover::rivals_run_once_each;
+use crate::failover::{REPLICATED, rivals_run_once_each};
 use crate::shared_waits::{SOON, ended_elsewhere, node};
 use crate::support::{USER, complete, run, unverified};
 
@@ -34,6 +34,7 @@ async fn a_call_outlives_the_death_of_the_master() {
     let store = open(&watched, unverified().time_out(Duration::from_secs(15))).await;
     complete(&store, &ask("known")).await;
     let running = run(&store, &ask("running")).await;
+    sleep(REPLICATED).await;
     watched.server_mut(0).crash();
     let new: Vec<_> = (0..20).map(|at| ask(&format!("new-{at}"))).collect();
     join_all(new.iter().map(|ask| complete(&store, ask))).await;
@@ -73,16 +74,19 @@ async fn one_that_was_master_and_comes_back_is_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rivals_run_once_while_the_master_is_killed() {
+async fn rivals_run_once_while_the_master_is_killed_and_comes_back() {
     let mut watched = start();
-    let stores = [(); 3].map(|()| open(&watched, unverified()));
+    let stores = [(); 3].map(|()| open(&watched, unverified().wait_replicas(1)));
     let stores = join_all(stores).await;
     let all: Vec<_> = stores.iter().map(|store| store as &dyn FullStore).collect();
     rivals_run_once_each(&all, (4, 50), async {
         sleep(Duration::from_millis(500)).await;
         watched.server_mut(0).crash();
         until_master(&watched, 1).await;
-        sleep(Duration::from_secs(1)).await;
+        watched.server_mut(0).start_again();
+        while watched.is_master(0) {
+            sleep(Duration::from_millis(50)).await;
+        }
     })
     .await;
 }

@@ -21,7 +21,7 @@ use super::link;
 use super::node::Lane;
 use super::options::RedisOptions;
 use super::routes::Routes;
-use super::scripts::{CLOSE, Call};
+use super::scripts::{CLOSE, COUNT, Call};
 use super::strange;
 use super::trouble::{Access, Fault};
 use super::value::millis;
@@ -161,9 +161,8 @@ impl Guard {
 
     /// Counts what was written since the last time.
     async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
-        let mut count = cmd("HINCRBY");
-        count.arg(self.key(bucket)).arg("beats").arg(1);
-        let counted = self.ask(bucket, link::Ask::Command(&count)).await?;
+        let count = Call::new(&COUNT, self.key(bucket));
+        let counted = self.ask(bucket, link::Ask::Script(&count)).await?;
         let counted = redis::from_redis_value(counted).map_err(|_| strange(Access::Write))?;
         let is_less = {
             let mut known = self.watched[bucket.at()].known.lock();

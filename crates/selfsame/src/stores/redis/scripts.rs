@@ -15,6 +15,8 @@ pub(super) static COMPLETE: Script =
     Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")), |answer| {
         matches!(answer, Value::Int(_))
     });
+/// Counts: a script, so that what replicas have not got does not count either.
+pub(super) static COUNT: Script = Script::new(include_str!("count.lua"), |_| true);
 /// Takes no new keys for a time.
 pub(super) static CLOSE: Script =
     Script::new(concat!(include_str!("head.lua"), include_str!("close.lua")), |_| false);
