@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex as Lock, RwLock};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd, pipe,
-};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd, pipe};
 use selfsame_core::StoreErrorKind;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -274,7 +272,8 @@ impl Link {
         let until = Instant::now() + self.time_out;
         let failed = |cause| RedisOpenError::Connection { place: self.source.place(), cause };
         let session = self.session_for(Access::Read, until).await;
-        let Session { mut connection, info, .. } = session.map_err(|fault| failed(fault.message))?;
+        let Session { mut connection, info, .. } =
+            session.map_err(|fault| failed(fault.message))?;
         let checked = timeout_at(until, safety.check(&mut connection, &info)).await;
         checked.unwrap_or_else(|_| Err(failed("it does not say how it keeps records".to_owned())))
     }

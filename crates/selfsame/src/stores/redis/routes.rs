@@ -49,10 +49,10 @@ struct Errand {
 
 enum Ways {
     /// To one server: what it does not do, nobody does.
-    Server(Source, Arc<Node>),
+    Server(Arc<Node>),
     /// To whoever is the master.
-    Master(Source, Arc<Node>),
-    Cluster(Cluster),
+    Master(Arc<Node>),
+    Cluster(Box<Cluster>),
 }
 
 impl Routes {
@@ -66,18 +66,18 @@ impl Routes {
         let (buckets, ways) = match address.form().clone() {
             Form::Server => {
                 let source = Source::from(address.client()?);
-                (Buckets::one(), Ways::Server(source.clone(), node(&source)))
+                (Buckets::one(), Ways::Server(node(&source)))
             }
             Form::Sentinel { master, login } => {
                 let dial = address.dial()?;
                 let (places, guides) = (address.places().to_vec(), dial.by(*login));
                 let source = Source::Master(Sentinels::start(places, guides, dial, master));
-                (Buckets::one(), Ways::Master(source.clone(), node(&source)))
+                (Buckets::one(), Ways::Master(node(&source)))
             }
             Form::Cluster => {
                 let (dial, seeds) = (address.dial()?, address.places().to_vec());
                 let cluster = Cluster::new(dial, seeds, options, safety.clone());
-                (Buckets::of_a_cluster(), Ways::Cluster(cluster))
+                (Buckets::of_a_cluster(), Ways::Cluster(Box::new(cluster)))
             }
         };
         let routes = Self { buckets, ways, time_out: options.time_out, safety };
@@ -90,19 +90,15 @@ impl Routes {
             place: place.to_owned(),
             cause: fault.message,
         };
-        let sources = match &self.ways {
-            Ways::Server(source, _) | Ways::Master(source, _) => vec![source.clone()],
-            Ways::Cluster(cluster) => {
-                let until = Instant::now() + self.time_out;
-                cluster.read_map(&self.buckets, 0, until).await.map_err(failed)?;
-                for bucket in self.buckets.all() {
-                    cluster.master(bucket).map_err(failed)?;
-                }
-                cluster.masters().iter().map(|master| master.source().clone()).collect()
+        if let Ways::Cluster(cluster) = &self.ways {
+            let until = Instant::now() + self.time_out;
+            cluster.read_map(&self.buckets, 0, until).await.map_err(failed)?;
+            for bucket in self.buckets.all() {
+                cluster.master(bucket).map_err(failed)?;
             }
-        };
-        for source in sources {
-            let link = Link::new(source, self.time_out);
+        }
+        for master in self.masters() {
+            let link = Link::new(master.source().clone(), self.time_out);
             link.verify(&self.safety).await?;
             let mut slots = cmd("CLUSTER");
             slots.arg("SLOTS");
@@ -124,7 +120,7 @@ impl Routes {
         access: Access,
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
-        if let Ways::Server(_, node) = &self.ways {
+        if let Ways::Server(node) = &self.ways {
             return node.link(lane).ask(access, ask).await;
         }
         let errand = Errand { bucket, lane, access, begun: Instant::now() };
@@ -211,7 +207,7 @@ impl Routes {
 
     fn master(&self, bucket: Bucket) -> Result<Arc<Node>, Fault> {
         match &self.ways {
-            Ways::Server(_, node) | Ways::Master(_, node) => Ok(node.clone()),
+            Ways::Server(node) | Ways::Master(node) => Ok(node.clone()),
             Ways::Cluster(cluster) => cluster.master(bucket),
         }
     }
@@ -219,7 +215,7 @@ impl Routes {
     /// All servers that have records.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         match &self.ways {
-            Ways::Server(_, node) | Ways::Master(_, node) => vec![node.clone()],
+            Ways::Server(node) | Ways::Master(node) => vec![node.clone()],
             Ways::Cluster(cluster) => cluster.masters(),
         }
     }
@@ -241,9 +237,7 @@ impl Routes {
     /// Whom wake-ups are heard from, and over what they are sent.
     pub(super) fn bell(&self) -> (Source, Arc<Link>) {
         match &self.ways {
-            Ways::Server(source, node) | Ways::Master(source, node) => {
-                (source.clone(), node.shared())
-            }
+            Ways::Server(node) | Ways::Master(node) => (node.source().clone(), node.shared()),
             Ways::Cluster(cluster) => (Source::Any(cluster.guides()), cluster.guide()),
         }
     }
