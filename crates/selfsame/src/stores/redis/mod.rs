@@ -6,9 +6,9 @@
 //! | look | scans: finding, counting, sweeping; facts |
 //! | bell | wake-ups for those who wait; it listens |
 //!
-//! A new key is claimed, and an answer recorded, by one script in one round trip. All other changes are
-//! decided by core's rules over what was read, and a script puts them in its place if it is still as it
-//! was seen. Time is Redis'.
+//! A new key is claimed by one script in one round trip. All changes are decided by core's rules over what was read, or
+//! written, and a script puts them in its place if it is still as it was seen; so an answer is recorded in one
+//! round trip, too. Time is Redis'.
 
 mod address;
 mod bell;
@@ -18,6 +18,7 @@ mod guard;
 mod inspect;
 mod link;
 mod options;
+mod own;
 mod safety;
 mod scan;
 mod scripts;
@@ -41,6 +42,7 @@ use address::Address;
 use bell::RedisBell;
 use guard::Guard;
 use link::{Ask, Link};
+use own::Own;
 use scripts::Call;
 use sweep::Spot;
 use trouble::{Access, Fault};
@@ -71,6 +73,7 @@ pub struct RedisStore {
     look: Link,
     bell: Arc<RedisBell>,
     guard: Arc<Guard>,
+    own: Own,
     options: RedisOptions,
     place: String,
     swept_to: Mutex<Spot>,
@@ -105,7 +108,8 @@ impl RedisStore {
         })?;
         let bell = RedisBell::start(client, links[0].clone(), address.database(), time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
-        Ok(Self { links, look, bell, guard, options, place, swept_to })
+        let own = Own::default();
+        Ok(Self { links, look, bell, guard, own, options, place, swept_to })
     }
 
     /// The connection for calls about `id`. Ids are hashes: their last byte spreads them.

@@ -1,13 +1,11 @@
 -- Puts a value in the place of one that is still as it was seen, or takes that away.
 local seen, lives, value = unpack(ARGV)
-local head = redis.call('GETRANGE', KEYS[1], 0, HEAD_BYTES + SUM_BYTES - 1)
+local head = redis.call('GETRANGE', KEYS[1], 0, #seen - 1)
 if head == '' then
   return 'gone'
-elseif value ~= '' and head == string.sub(value, 1, HEAD_BYTES + SUM_BYTES) then
-  -- This was sent before: no two writes have the same head.
-  return 'done'
 elseif head ~= seen then
-  return 'changed'
+  -- No two writes have the same head: this one was sent before, or it was somebody else's.
+  return value ~= '' and head == string.sub(value, 1, #seen) and 'done' or 'changed'
 elseif value == '' then
   redis.call('DEL', KEYS[1])
 elseif lives == '' then
