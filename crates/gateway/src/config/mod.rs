@@ -91,6 +91,9 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// How much memory finished records may take that were asked for lately, where the store is asked
+    /// over a network.
+    pub near_cache: Option<usize>,
     /// Where it is noted what happened to keys, if it is.
     pub audit: Option<AuditTo>,
     /// The keys that records are sealed with, if they are.
@@ -189,6 +192,7 @@ impl Config {
             database,
             redis,
             spool,
+            near_cache,
             audit,
             admin,
             checkpoints,
@@ -216,6 +220,7 @@ impl Config {
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("what is asked of the Redis in [store]", *redis != other.redis),
             ("store.spool", *spool != other.spool),
+            ("store.near_cache", *near_cache != other.near_cache),
             ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
             ("[checkpoints]", *checkpoints != other.checkpoints),

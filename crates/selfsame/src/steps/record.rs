@@ -44,7 +44,6 @@ pub(crate) struct Recorder<'a> {
 }
 
 /// An answer, by what it means for its key.
-#[expect(clippy::large_enum_variant, reason = "hardly any is released")]
 enum Sorted<R> {
     /// It is kept.
     Final(Response<R>),

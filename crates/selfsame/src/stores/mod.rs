@@ -9,6 +9,7 @@ mod ears;
 mod embedded;
 mod memory;
 mod metered;
+mod near;
 mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -26,6 +27,7 @@ pub use clock::SystemClock;
 pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
+pub use near::NearStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{
     AuditEntry, Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore,
@@ -56,8 +58,11 @@ pub(crate) enum Journal {}
 #[cfg(feature = "postgres")]
 pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
     let store = store as &dyn Any;
-    match store.downcast_ref::<SealedStore>() {
-        Some(sealed) => Some(journal_of(sealed.inner())?.sealed_by(sealed.seal())),
+    if let Some(sealed) = store.downcast_ref::<SealedStore>() {
+        return Some(journal_of(sealed.inner())?.sealed_by(sealed.seal()));
+    }
+    match store.downcast_ref::<NearStore>() {
+        Some(near) => journal_of(near.inner()),
         None => store.downcast_ref().map(PostgresStore::journal),
     }
 }
