@@ -397,7 +397,9 @@ mod tests {
             let complaint = take(&STORE_URL, text).expect_err("unknown");
             assert!(!complaint.contains("hunter2"), "{complaint}");
         }
-        for text in ["postgres://me:hunter2@a/b", "rediss://me:hunter2@a/1", "redis-cluster://:hunter2@a"] {
+        for text in
+            ["postgres://me:hunter2@a/b", "rediss://me:hunter2@a/1", "redis-cluster://:hunter2@a"]
+        {
             let store = take(&STORE_URL, text).expect("an address");
             assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
         }

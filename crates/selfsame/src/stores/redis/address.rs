@@ -174,12 +174,10 @@ impl Address {
     pub(super) fn dial(&self) -> Result<Dial, RedisOpenError> {
         let root_cert = match &self.authorities {
             None => None,
-            Some(path) => {
-                Some(fs::read(path).map_err(|error| RedisOpenError::File {
-                    path: path.clone(),
-                    cause: error.to_string(),
-                })?)
-            }
+            Some(path) => Some(fs::read(path).map_err(|error| RedisOpenError::File {
+                path: path.clone(),
+                cause: error.to_string(),
+            })?),
         };
         let dial = Dial { info: self.info.clone(), root_cert };
         // Whether those are certificates at all.

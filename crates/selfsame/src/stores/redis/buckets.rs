@@ -143,7 +143,9 @@ mod tests {
                 let key = buckets.key(&id);
                 assert_eq!(buckets.id_of(key.as_bytes()), Some(id));
                 let elsewhere = key.replace("{", "{1");
-                for other in ["selfsame:{0}:guard", "selfsame:{0}", "selfsame:{}:a7", "", &elsewhere] {
+                for other in
+                    ["selfsame:{0}:guard", "selfsame:{0}", "selfsame:{}:a7", "", &elsewhere]
+                {
                     assert_eq!(buckets.id_of(other.as_bytes()), None, "{other}");
                 }
             }

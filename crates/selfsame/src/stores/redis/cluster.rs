@@ -136,7 +136,8 @@ impl Cluster {
                 Ok(answer) => {
                     let reached = self.guide.reached();
                     let ranges = read_ranges(&answer, reached.as_ref());
-                    return self.draw(buckets, &ranges.ok_or_else(|| Fault::strange(Access::Read))?);
+                    return self
+                        .draw(buckets, &ranges.ok_or_else(|| Fault::strange(Access::Read))?);
                 }
                 Err(said) => fault = said,
             }

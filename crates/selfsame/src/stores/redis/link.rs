@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex as Lock, RwLock};
 use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd, pipe,
-};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd, pipe};
 use selfsame_core::StoreErrorKind;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
@@ -274,7 +272,8 @@ impl Link {
         let until = Instant::now() + self.time_out;
         let failed = |cause| RedisOpenError::Connection { place: self.source.place(), cause };
         let session = self.session_for(Access::Read, until).await;
-        let Session { mut connection, info, .. } = session.map_err(|fault| failed(fault.message))?;
+        let Session { mut connection, info, .. } =
+            session.map_err(|fault| failed(fault.message))?;
         let checked = timeout_at(until, safety.check(&mut connection, &info)).await;
         checked.unwrap_or_else(|_| Err(failed("it does not say how it keeps records".to_owned())))
     }
@@ -341,7 +340,7 @@ async fn send_ahead(
     match ask {
         Ask::Command(command) => one(after_asking(connection, [*command]).await),
         Ask::All(pipeline) => after_asking(connection, pipeline.cmd_iter()).await,
-        Ask::Script(call) => match one(after_asking(connection, [&call.by_name()]).await) {
+        Ask::Script(call) => match one(after_asking(connection, [call.by_name()]).await) {
             Err(error) if Fault::of(&error, access).is_unknown_script => {
                 one(after_asking(connection, [&call.in_full()]).await)
             }

@@ -63,9 +63,7 @@ impl Safety {
         let place = place(info);
         let checked = match told(connection).await {
             Ok(told) => self.judge(&told, &place),
-            Err(error) => {
-                Err(RedisOpenError::Connection { place, cause: error.to_string() })
-            }
+            Err(error) => Err(RedisOpenError::Connection { place, cause: error.to_string() }),
         };
         if let Err(error @ (RedisOpenError::Unsafe { .. } | RedisOpenError::Unverified { .. })) =
             &checked

@@ -143,7 +143,8 @@ impl Fault {
             }
         };
         // Where a server does not know the name of another, the map may tell.
-        let to = || error.redirect_node().and_then(|(place, slot)| Some((slot, Place::parse(place)?)));
+        let to =
+            || error.redirect_node().and_then(|(place, slot)| Some((slot, Place::parse(place)?)));
         let (is_over, turn) = match server {
             // Another server may have become the master.
             Some(
