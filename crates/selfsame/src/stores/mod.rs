@@ -15,6 +15,8 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod sealed;
+#[cfg(feature = "redis")]
+mod tiered;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,6 +37,8 @@ pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOpenError, RedisOptions, RedisStore};
 pub use sealed::SealedStore;
+#[cfg(feature = "redis")]
+pub use tiered::{TieredOpenError, TieredOptions, TieredStore};
 
 use crate::seal::Seal;
 
@@ -56,10 +60,14 @@ pub(crate) enum Journal {}
 #[cfg(feature = "postgres")]
 pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
     let store = store as &dyn Any;
-    match store.downcast_ref::<SealedStore>() {
-        Some(sealed) => Some(journal_of(sealed.inner())?.sealed_by(sealed.seal())),
-        None => store.downcast_ref().map(PostgresStore::journal),
+    if let Some(sealed) = store.downcast_ref::<SealedStore>() {
+        return Some(journal_of(sealed.inner())?.sealed_by(sealed.seal()));
     }
+    #[cfg(feature = "redis")]
+    if let Some(tiered) = store.downcast_ref::<TieredStore>() {
+        return Some(journal_of(tiered.durable())?.before(tiered.cache()));
+    }
+    store.downcast_ref().map(PostgresStore::journal)
 }
 
 #[cfg(not(feature = "postgres"))]

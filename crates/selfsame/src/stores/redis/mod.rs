@@ -11,6 +11,7 @@
 //! was seen. Time is Redis'.
 
 mod address;
+mod aside;
 mod bell;
 mod changes;
 mod claims;
@@ -34,6 +35,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use selfsame_core::{RecordId, StoreError, Timestamp};
 
+pub(super) use aside::{Aside, Put, Rank};
 pub use options::RedisOptions;
 pub use trouble::RedisOpenError;
 
