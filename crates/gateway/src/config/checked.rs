@@ -18,14 +18,16 @@ use super::names::{
     ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
     TOP,
 };
-use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
+use super::network::{
+    ADDRESS, CACHE_URL, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap,
+};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
 use super::values::{COUNT_OR_OFF, DURATION, PATH, SWITCH};
 use super::{
-    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, Route, RouteSettings,
-    StoreUrl, TenantSource, Upstream,
+    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, RedisUrl, Route,
+    RouteSettings, StoreUrl, TenantSource, Upstream,
 };
 
 const NEEDS_PROXIES: &str =
@@ -76,7 +78,8 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
     let tls = tls::read(&mut root, &mut mistakes);
-    let Stored { store, spool, database, redis } = read_store(&mut root, overrides, &mut mistakes);
+    let Stored { store, spool, database, redis, cache } =
+        read_store(&mut root, overrides, &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
@@ -122,6 +125,7 @@ pub(super) fn check(
             spool,
             database,
             redis,
+            cache,
             encryption,
             audit,
             admin,
@@ -152,6 +156,7 @@ struct Stored {
     spool: Option<PathBuf>,
     database: Database,
     redis: Redis,
+    cache: Option<RedisUrl>,
 }
 
 fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mistakes) -> Stored {
@@ -180,8 +185,13 @@ fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mist
         let names = ["accept_loss", "accept_unverified", "wait_replicas"];
         section.clash(&names, "needs a store in Redis");
     }
+    let cache = Flag("--store-cache", &overrides.store_cache);
+    let cache = section.get_flag("cache_url", &CACHE_URL, cache);
+    if matches!(store, StoreUrl::Memory | StoreUrl::Redis(_)) && !section.is_wrong("url") {
+        section.clash(&["cache_url"], "needs a store in a postgres: database or a file: folder");
+    }
     section.finish(mistakes);
-    Stored { store, spool, database: Database { direct_url, auto_migrate }, redis }
+    Stored { store, spool, database: Database { direct_url, auto_migrate }, redis, cache }
 }
 
 fn read_admin(
