@@ -37,6 +37,7 @@ mod logs;
 mod lost_answers;
 mod meaning;
 mod metrics;
+mod near;
 mod observe;
 mod others_bugs;
 mod outcomes;

@@ -40,7 +40,9 @@ fn make_user(redis: &Redis) {
 
 fn gateway(ledger: &Ledger, database: &str, redis: &Redis) -> Setup {
     let url = redis.url_as(&format!("cache:{PASSWORD}@"), 0);
-    Gateway::in_front_of(ledger).store(database).store_with(&format!("cache_url = \"{url}\"\n"))
+    // What is near a gateway is not asked for, so that Redis is.
+    let settings = format!("cache_url = \"{url}\"\nnear_cache = \"off\"\n");
+    Gateway::in_front_of(ledger).store(database).store_with(&settings)
 }
 
 /// Gateways that share a database and a cache.

@@ -1,6 +1,7 @@
 //! [`Key`]: what a client sends to say "this is the same operation", parsed and bounded.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::JsonPointer;
 use crate::fingerprint::decoded;
@@ -8,7 +9,7 @@ use crate::json_pointer::Found;
 
 /// A client's idempotency key: 1 to 255 printable ASCII characters, compared byte by byte.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Key(Box<str>);
+pub struct Key(Arc<str>);
 
 /// Why something is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

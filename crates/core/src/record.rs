@@ -7,6 +7,7 @@
 mod ageing;
 mod erasing;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -104,7 +105,7 @@ pub struct Label {
     /// The key as the client sent it.
     pub key: Key,
     /// The route that took it.
-    pub route: Box<str>,
+    pub route: Arc<str>,
 }
 
 impl Label {

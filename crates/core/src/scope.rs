@@ -13,10 +13,14 @@ pub struct Tenant {
     name: Option<Box<str>>,
 }
 
+/// Where the tenants come from that callers have in common.
+const ANONYMOUS: &str = "anonymous";
+const EVERYONE: &str = "none";
+
 impl Tenant {
     /// The tenant that all callers without a credential share.
     pub fn anonymous() -> Self {
-        Self::named("anonymous", "anonymous")
+        Self::named(ANONYMOUS, "anonymous")
     }
 
     /// A tenant known by something secret that came from `source`: only its HMAC is kept.
@@ -32,15 +36,13 @@ impl Tenant {
 
     /// The tenant that all callers are, where they are not told apart.
     pub fn everyone() -> Self {
-        Self::named("none", "everyone")
+        Self::named(EVERYONE, "everyone")
     }
 
     /// Whether callers who do not know of each other have it in common.
     pub fn is_shared(&self) -> bool {
         let source = &self.found[..self.source_len];
-        [Self::anonymous(), Self::everyone()]
-            .iter()
-            .any(|shared| shared.found[..shared.source_len] == *source)
+        [ANONYMOUS, EVERYONE].iter().any(|shared| shared.as_bytes() == source)
     }
 
     /// The name people see, where there is one.

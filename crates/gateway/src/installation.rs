@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use selfsame::seal::Seal;
 use selfsame::stores::{
-    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, PostgresOptions,
+    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, NearStore, PostgresOptions,
     PostgresStore, RedisOptions, RedisStore, SealedStore, TieredOptions, TieredStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
@@ -71,6 +71,9 @@ pub(crate) async fn open_store(
     if let Some(audit) = &audit {
         audit.show_keys(config.log_keys);
         store = Arc::new(AuditedStore::new(store, audit.clone()));
+    }
+    if let Some(bytes_max) = config.near_cache {
+        store = Arc::new(NearStore::new(store, bytes_max));
     }
     Ok((Arc::new(SealedStore::new(store, seal.clone())), audit))
 }

@@ -71,16 +71,17 @@ impl Landing {
         });
     }
 
+    /// Whether any answer waits. Every claim asks, and a lock would make the cores take turns.
+    pub(crate) fn is_any_waiting(&self) -> bool {
+        self.bytes.load(Ordering::SeqCst) > 0
+    }
+
     /// Lands the answer that waits for this record, if there is one: its client has seen it, so
     /// nobody may run that work again.
     pub(crate) async fn land_first(&self, id: &RecordId) -> Result<(), StoreError> {
-        // Every claim comes by here, and the lock would make the cores take turns.
-        if self.bytes.load(Ordering::SeqCst) == 0 {
-            return Ok(());
-        }
         let waiting = self.waiting.lock().get(id).cloned();
         match waiting {
-            Some(Waiting { lease, answer }) => Box::pin(self.land(lease, &answer)).await,
+            Some(Waiting { lease, answer }) => self.land(lease, &answer).await,
             None => Ok(()),
         }
     }

@@ -215,44 +215,47 @@ where
         let Asked { mut ask, request, preferred_wait, .. } = asked;
         Box::pin(async move {
             let (engine, policy) = (&*route.engine, &*route.policy);
-            let Turn { mut settled, waited } =
-                steps::take_turn(engine, &ask, preferred_wait, policy).await;
-            if let (Settled::Refused(Refusal::Held), Some(probe)) = (&settled, &policy.probe) {
-                // Boxed, because hardly anyone comes by here.
-                let around = (engine, policy);
-                settled =
-                    Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around)).await;
-            }
-            // It is written, and may be large.
-            let outline = ask.keepsake.take().and_then(|kept| kept.outline);
-            if let (Settled::Refused(Refusal::Reused(hint)), Some(_)) = (&mut settled, outline) {
-                let sent = (&*request.parts, request.body.data());
-                *hint = Box::pin(steps::difference(&ask.id, sent, engine, policy)).await;
-            }
-            let delivery = match settled {
-                Settled::Run(claim, place) => {
-                    let run = Run::new(claim.start(), place, engine, Some(&route));
-                    let deadline = tokio::time::Instant::now() + policy.run_timeout;
-                    // Boxed, so that those who wait for their turn do not hold room for a run.
-                    let mut recorded = Box::pin(async {
-                        let ran = steps::run(inner, request, &run, deadline).await;
-                        let around = (engine, policy, &dialect);
-                        let recorder = Recorder::new(&run, around, is_abandoned);
-                        recorder.record(ran, deadline).await
-                    });
-                    let delivery = steps::heartbeat(run.claim(), recorded.as_mut()).await;
-                    engine.waiters.wake(&ask.id);
-                    delivery
+            // In a block of its own, because what is settled is large; and boxed is what hardly anyone comes
+            // to: those who run would hold room for both.
+            let (run, waited) = 'turn: {
+                let Turn { mut settled, waited } =
+                    steps::take_turn(engine, &ask, preferred_wait, policy).await;
+                if let (Settled::Refused(Refusal::Held), Some(probe)) = (&settled, &policy.probe) {
+                    let around = (engine, policy);
+                    settled =
+                        Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around))
+                            .await;
                 }
-                Settled::Replay(found) => Delivery::of(steps::replay(found, policy, &dialect)),
-                Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
-                Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
-                // Nobody waits who would rather have it done twice than not at all.
-                Settled::Bypass if is_abandoned => {
-                    Delivery::of(reject::answer(&Refusal::StoreDown, &dialect))
+                // It is written, and may be large.
+                let outline = ask.keepsake.take().and_then(|kept| kept.outline);
+                if let (Settled::Refused(Refusal::Reused(hint)), Some(_)) = (&mut settled, outline)
+                {
+                    let sent = (&*request.parts, request.body.data());
+                    *hint = Box::pin(steps::difference(&ask.id, sent, engine, policy)).await;
                 }
-                Settled::Bypass => steps::bypass(&mut inner, request).await,
+                let delivery = match settled {
+                    Settled::Run(claim, place) => {
+                        let run = Run::new(claim.start(), place, engine, Some(&route));
+                        break 'turn (run, waited);
+                    }
+                    Settled::Replay(found) => Delivery::of(steps::replay(found, policy, &dialect)),
+                    Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
+                    Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
+                    // Nobody waits who would rather have it done twice than not at all.
+                    Settled::Bypass if is_abandoned => {
+                        Delivery::of(reject::answer(&Refusal::StoreDown, &dialect))
+                    }
+                    Settled::Bypass => Box::pin(steps::bypass(&mut inner, request)).await,
+                };
+                return delivery.after(waited, preferred_wait).begin(engine);
             };
+            let deadline = tokio::time::Instant::now() + policy.run_timeout;
+            // Boxed, so that those who wait for their turn do not hold room for a run.
+            let running = Box::pin(steps::run(inner, request, &run, deadline));
+            let recorder = Recorder::new(&run, (engine, policy, &dialect), is_abandoned);
+            let mut recorded = Box::pin(async { recorder.record(running.await, deadline).await });
+            let delivery = steps::heartbeat(run.claim(), recorded.as_mut()).await;
+            engine.waiters.wake(&ask.id);
             delivery.after(waited, preferred_wait).begin(engine)
         })
     }

@@ -17,6 +17,8 @@ static OVERHEAD_SECONDS: LazyLock<Histogram> =
     LazyLock::new(|| histogram!("selfsame_overhead_seconds"));
 static IN_FLIGHT: LazyLock<Gauge> = LazyLock::new(|| gauge!("selfsame_in_flight"));
 
+static NEAR_REPLAYS: LazyLock<Counter> = LazyLock::new(|| counter!("selfsame_near_replays_total"));
+
 /// Counts the requests of one route.
 pub(crate) struct Meter {
     route: Arc<str>,
@@ -60,6 +62,11 @@ impl StoreTimer {
             .get_or_init(|| histogram!("selfsame_store_seconds", "store" => store, "op" => op));
         seconds.record(took);
     }
+}
+
+/// A replay for which the store was not asked.
+pub(crate) fn near_replay() {
+    NEAR_REPLAYS.increment(1);
 }
 
 /// What would have become of a request that was only observed.

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame::seal::{Keyring, Seal};
-use selfsame::stores::{MemoryStore, SealedStore};
+use selfsame::stores::{MemoryStore, NearStore, SealedStore};
 use selfsame_core::FullStore;
 use selfsame_core::conformance::{Bench, SettableClock};
 
 selfsame_core::conformance_laws! { mod memory: MemoryBench::default }
 selfsame_core::conformance_laws! { mod sealed_memory: Sealed::<MemoryBench>::default }
+selfsame_core::conformance_laws! { mod near_memory: NearBench::default }
 #[cfg(feature = "embedded")]
 selfsame_core::conformance_laws! { durable mod embedded: in_a_folder::EmbeddedBench::new }
 #[cfg(feature = "embedded")]
@@ -39,6 +40,25 @@ impl Bench for MemoryBench {
 
     async fn pass(&self, time: Duration) {
         self.clock.pass(time);
+    }
+}
+
+/// The same with finished records near.
+#[derive(Default)]
+struct NearBench(MemoryBench);
+
+#[async_trait]
+impl Bench for NearBench {
+    async fn open(&self) -> Arc<dyn FullStore> {
+        Arc::new(NearStore::with_clock(self.0.open().await, 1024 * 1024, self.0.clock.clone()))
+    }
+
+    fn is_durable(&self) -> bool {
+        false
+    }
+
+    async fn pass(&self, time: Duration) {
+        self.0.pass(time).await;
     }
 }
 

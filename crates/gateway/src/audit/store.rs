@@ -39,7 +39,7 @@ impl Whom {
     fn of(label: &Label, attempt: u32) -> Self {
         Self {
             tenant: Some(label.tenant),
-            route: Some(label.route.clone()),
+            route: Some((*label.route).into()),
             key: Some(label.key.as_str().into()),
             attempt: Some(attempt),
             is_observed: label.is_observed(),

@@ -24,11 +24,14 @@ use super::network::{
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
-use super::values::{COUNT_OR_OFF, DURATION, PATH, SWITCH};
+use super::values::{COUNT_OR_OFF, DURATION, PATH, SIZE_OR_OFF, SWITCH};
 use super::{
     Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, RedisUrl, Route,
     RouteSettings, StoreUrl, TenantSource, Upstream,
 };
+
+/// How much memory finished records take near a store that is asked over a network, unless set.
+const NEAR_CACHE: usize = 32 * 1024 * 1024;
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
@@ -78,7 +81,7 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
     let tls = tls::read(&mut root, &mut mistakes);
-    let Stored { store, spool, database, redis, cache } =
+    let Stored { store, spool, near_cache, database, redis, cache } =
         read_store(&mut root, overrides, &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
@@ -123,6 +126,7 @@ pub(super) fn check(
             status,
             store,
             spool,
+            near_cache,
             database,
             redis,
             cache,
@@ -154,6 +158,7 @@ fn check_for_circle(root: &mut Section<'_>, upstream: Option<&Upstream>, listen:
 struct Stored {
     store: StoreUrl,
     spool: Option<PathBuf>,
+    near_cache: Option<usize>,
     database: Database,
     redis: Redis,
     cache: Option<RedisUrl>,
@@ -170,6 +175,14 @@ fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mist
             Some(store.folder().join("spool"))
         }
     });
+    let near_cache = section.get("near_cache", &SIZE_OR_OFF);
+    if matches!(store, StoreUrl::Memory | StoreUrl::File(_)) && !section.is_wrong("url") {
+        section.clash(&["near_cache"], "needs a store that is asked over a network");
+    }
+    let near_cache = match &store {
+        StoreUrl::Memory | StoreUrl::File(_) => None,
+        StoreUrl::Postgres(_) | StoreUrl::Redis(_) => near_cache.unwrap_or(Some(NEAR_CACHE)),
+    };
     let direct = Flag("--store-direct", &overrides.store_direct);
     let direct_url = section.get_flag("direct_url", &DATABASE_URL, direct);
     let mut auto_migrate = true;
@@ -191,7 +204,8 @@ fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mist
         section.clash(&["cache_url"], "needs a store in a postgres: database or a file: folder");
     }
     section.finish(mistakes);
-    Stored { store, spool, database: Database { direct_url, auto_migrate }, redis, cache }
+    let database = Database { direct_url, auto_migrate };
+    Stored { store, spool, near_cache, database, redis, cache }
 }
 
 fn read_admin(

@@ -93,6 +93,9 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// How much memory finished records may take that were asked for lately, where the store is asked
+    /// over a network.
+    pub near_cache: Option<usize>,
     /// Where it is noted what happened to keys, if it is.
     pub audit: Option<AuditTo>,
     /// The keys that records are sealed with, if they are.
@@ -194,6 +197,7 @@ impl Config {
             redis,
             cache,
             spool,
+            near_cache,
             audit,
             admin,
             checkpoints,
@@ -222,6 +226,7 @@ impl Config {
             ("what is asked of the Redis in [store]", *redis != other.redis),
             ("store.cache_url", *cache != other.cache),
             ("store.spool", *spool != other.spool),
+            ("store.near_cache", *near_cache != other.near_cache),
             ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
             ("[checkpoints]", *checkpoints != other.checkpoints),

@@ -26,7 +26,7 @@ pub(super) const UPSTREAM_TLS: Vocabulary =
 pub(super) const STORE: Vocabulary = Vocabulary {
     table: "store",
     names: &[
-        &["url", "spool", "direct_url", "auto_migrate"],
+        &["url", "spool", "near_cache", "direct_url", "auto_migrate"],
         &["accept_loss", "accept_unverified", "wait_replicas", "cache_url"],
     ],
 };

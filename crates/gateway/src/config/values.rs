@@ -123,6 +123,15 @@ pub(super) const COUNT_OR_OFF: Kind<Option<u32>> = Kind {
 pub(super) const SIZE: Kind<usize> =
     Kind { expected: r#"a size like "1MiB", "512KiB", "10MB" or 65536 (bytes)"#, read: size };
 
+/// None where it is off.
+pub(super) const SIZE_OR_OFF: Kind<Option<usize>> = Kind {
+    expected: r#"a size like "32MiB" or "512KiB", or "off""#,
+    read: |value| match value {
+        DeValue::String(text) if text == "off" => Ok(None),
+        _ => size(value).map(Some),
+    },
+};
+
 // Ten years: far from overflowing any clock, and longer than anyone can mean.
 const DURATION_MAX: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
 

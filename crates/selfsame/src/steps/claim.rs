@@ -25,32 +25,40 @@ pub(crate) enum Settled {
     Bypass,
 }
 
+/// Boxed is what hardly anyone comes to: a claim holds room for nothing but the store's own.
 pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settled {
-    if let Err(error) = engine.landing.land_first(&ask.id).await {
+    if engine.landing.is_any_waiting()
+        && let Err(error) = Box::pin(engine.landing.land_first(&ask.id)).await
+    {
         tracing::warn!(%error, record = ask.id.short(), "an answer still waits for the store");
         // Not even a route that would rather run than wait: this work is known to be done.
         return Settled::Refused(Refusal::StoreDown);
     }
     let place = match engine.quotas.enter(ask.label.tenant, policy.quota) {
-        Ok(place) => Ok(place),
-        // Boxed, because hardly anyone comes by here.
-        Err(excess) => Box::pin(beyond_quota(engine, ask, policy, excess)).await,
+        Ok(place) => place,
+        Err(excess) => match Box::pin(beyond_quota(engine, ask, policy, excess)).await {
+            Ok(place) => place,
+            Err(refused) => return told(refused, ask, policy),
+        },
     };
-    let settled = match place {
-        Ok(place) => claim_in(place, engine, ask, policy).await,
-        Err(refused) => refused,
-    };
-    tell(ask, policy, settled.name());
-    settled
+    {
+        let claimed = engine.store.claim(ask).await;
+        if !matches!(&claimed, Err(error) if error.kind() == StoreErrorKind::MayHaveLanded) {
+            return told(settled(claimed, place, engine, ask, policy), ask, policy);
+        }
+    }
+    let claimed = Box::pin(ask_again(engine, ask)).await;
+    told(settled(claimed, place, engine, ask, policy), ask, policy)
 }
 
-async fn claim_in(
+fn settled(
+    claimed: Result<Claimed, StoreError>,
     mut place: Option<Box<Place>>,
     engine: &Engine,
     ask: &Ask,
     policy: &Policy,
 ) -> Settled {
-    match ask_store(engine, ask).await {
+    match claimed {
         Ok(Claimed::Run(grant)) => {
             if grant.took_over {
                 telemetry::lease_expired();
@@ -104,6 +112,11 @@ pub(crate) fn answered(engine: &Engine, ask: &Ask, policy: &Policy) -> Option<Re
     Some(found)
 }
 
+fn told(settled: Settled, ask: &Ask, policy: &Policy) -> Settled {
+    tell(ask, policy, settled.name());
+    settled
+}
+
 fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
     tracing::debug!(
         record = ask.id.short(),
@@ -114,12 +127,8 @@ fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
     );
 }
 
-async fn ask_store(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
-    let first = engine.store.claim(ask).await;
-    let Err(StoreErrorKind::MayHaveLanded) = first.as_ref().map_err(StoreError::kind) else {
-        return first;
-    };
-    // The acknowledgement may be all that was lost: the same attempt id finds its own claim.
+/// The acknowledgement may be all that was lost: the same attempt id finds its own claim.
+async fn ask_again(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
     let second = engine.store.claim(ask).await;
     if second.is_err() {
         // Whatever it keeps of its request is of no use to who gives it back, and may be large.

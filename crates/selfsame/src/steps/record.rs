@@ -3,6 +3,8 @@
 use std::future::Future;
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::Either;
 use http::response::Parts;
 use http::{HeaderMap, Response};
 use http_body::Body;
@@ -27,6 +29,7 @@ use crate::policy::{Policy, ServerErrors, Work};
 use crate::reject::{self, Refusal};
 use crate::run::Run;
 use crate::telemetry;
+use crate::timing::RanFor;
 
 /// How often a release is tried before the key is left to its lease.
 const RELEASE_TRIES: u32 = 3;
@@ -38,6 +41,16 @@ pub(crate) struct Recorder<'a> {
     policy: &'a Policy,
     dialect: &'a Dialect,
     is_abandoned: bool,
+}
+
+/// An answer, by what it means for its key.
+enum Sorted<R> {
+    /// It is kept.
+    Final(Response<R>),
+    /// Its status comes after its body.
+    ByTrailers(Response<R>),
+    /// It is passed on, and its key released.
+    Released(Response<R>, Outcome, Release),
 }
 
 impl<'a> Recorder<'a> {
@@ -52,25 +65,45 @@ impl<'a> Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Records how the run ended, and gives what its client shall read.
-    pub(crate) async fn record<R, E>(&self, ran: Ran<R, E>, deadline: Instant) -> Delivery<R, E>
+    /// Records how the run ended, and gives what its client shall read. Boxed is what most runs do not
+    /// come to: they would hold room for it.
+    pub(crate) fn record<R, E>(
+        &self,
+        ran: Ran<R, E>,
+        deadline: Instant,
+    ) -> impl Future<Output = Delivery<R, E>>
     where
-        R: Body<Data = Bytes>,
+        R: Body<Data = Bytes> + Send + 'static,
         R::Error: Into<BoxError>,
+        E: Send + 'static,
+    {
+        let is_plain = self.run.finished().is_none() && !self.run.is_lost();
+        match ran {
+            Ran::Answered(response, ran_for) if is_plain => match self.sort(response, ran_for) {
+                Sorted::Final(response) => Either::Left(self.keep_whole(response, deadline)),
+                other => Either::Right(self.sorted(other, deadline).boxed()),
+            },
+            ran => Either::Right(self.ended(ran, deadline).boxed()),
+        }
+    }
+
+    async fn ended<R, E>(&self, ran: Ran<R, E>, deadline: Instant) -> Delivery<R, E>
+    where
+        R: Body<Data = Bytes> + Send,
+        R::Error: Into<BoxError>,
+        E: Send,
     {
         if let Some(finished) = self.run.finished() {
             return self.committed(ran, finished);
         }
         match ran {
-            Ran::Answered(mut response, ran_for) => {
+            Ran::Answered(response, ran_for) => {
                 if self.run.is_lost()
-                    && let Some(told) = Box::pin(self.told_by_the_other_run()).await
+                    && let Some(told) = self.told_by_the_other_run().await
                 {
                     return Delivery::of(told);
                 }
-                response.extensions_mut().insert(Served::by_attempt(self.claim().grant().attempt));
-                response.extensions_mut().insert(ran_for);
-                self.answered(response, deadline).await
+                self.sorted(self.sort(response, ran_for), deadline).await
             }
             Ran::Errored(error) => {
                 self.release(unknown(self.policy)).await;
@@ -80,7 +113,7 @@ impl Recorder<'_> {
                 self.release(unknown(self.policy)).await;
                 Delivery::panic(payload)
             }
-            Ran::TimedOut => Box::pin(self.answer_lost()).await,
+            Ran::TimedOut => self.answer_lost().await,
         }
     }
 
@@ -103,35 +136,42 @@ impl Recorder<'_> {
         Delivery::of(response)
     }
 
-    async fn answered<R, E>(&self, mut response: Response<R>, deadline: Instant) -> Delivery<R, E>
-    where
-        R: Body<Data = Bytes>,
-        R::Error: Into<BoxError>,
-    {
+    /// What an answer means for its key.
+    fn sort<R>(&self, mut response: Response<R>, ran_for: RanFor) -> Sorted<R> {
+        response.extensions_mut().insert(Served::by_attempt(self.claim().grant().attempt));
+        response.extensions_mut().insert(ran_for);
         let outcome = Outcome::told_by(&mut response, self.dialect.protocol());
         if self.policy.expires_header {
             // The handler's own is about a key of its own.
             response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
         }
-        let Some(outcome) = outcome else {
-            return Box::pin(self.answered_by_trailers(response, deadline)).await;
-        };
-        let Some(release) = release_after(outcome, self.policy) else {
-            let (parts, body) = response.into_parts();
-            let collected = self.collect(&parts, body, deadline).await;
-            return self.keep(parts, collected, deadline).await;
-        };
-        match outcome {
-            Outcome::AnswerLost => return Box::pin(self.answer_lost()).await,
-            Outcome::NeverRan => drop(response.extensions_mut().insert(Served::Unreachable)),
-            _ => {}
+        let Some(outcome) = outcome else { return Sorted::ByTrailers(response) };
+        match release_after(outcome, self.policy) {
+            None => Sorted::Final(response),
+            Some(release) => Sorted::Released(response, outcome, release),
         }
-        self.release(release).await;
-        Delivery::of(response.map(ResponseBody::streamed))
     }
 
-    /// As [`answered`](Self::answered), for an answer whose status comes after its body.
-    async fn answered_by_trailers<R, E>(
+    async fn sorted<R, E>(&self, sorted: Sorted<R>, deadline: Instant) -> Delivery<R, E>
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        match sorted {
+            Sorted::Final(response) => self.keep_whole(response, deadline).await,
+            Sorted::ByTrailers(response) => self.told_by_trailers(response, deadline).await,
+            Sorted::Released(_, Outcome::AnswerLost, _) => self.answer_lost().await,
+            Sorted::Released(mut response, outcome, release) => {
+                if outcome == Outcome::NeverRan {
+                    response.extensions_mut().insert(Served::Unreachable);
+                }
+                self.release(release).await;
+                Delivery::of(response.map(ResponseBody::streamed))
+            }
+        }
+    }
+
+    async fn told_by_trailers<R, E>(
         &self,
         response: Response<R>,
         deadline: Instant,
@@ -151,10 +191,27 @@ impl Recorder<'_> {
             return self.keep(parts, Collected::Whole { data, trailers }, deadline).await;
         };
         if outcome == Outcome::AnswerLost {
-            return Box::pin(self.answer_lost()).await;
+            return self.answer_lost().await;
         }
         self.release(release).await;
         Delivery::of(Response::from_parts(parts, ResponseBody::whole(data, trailers)))
+    }
+
+    /// Keeps an answer whose body is still to come.
+    fn keep_whole<R, E>(
+        &self,
+        response: Response<R>,
+        deadline: Instant,
+    ) -> impl Future<Output = Delivery<R, E>>
+    where
+        R: Body<Data = Bytes>,
+        R::Error: Into<BoxError>,
+    {
+        let (parts, body) = response.into_parts();
+        async move {
+            let collected = self.collect(&parts, body, deadline).await;
+            self.keep(parts, collected, deadline).await
+        }
     }
 
     /// The answer's body; of a stream, nothing yet.
@@ -169,35 +226,31 @@ impl Recorder<'_> {
     }
 
     /// Keeps the answer whole, or, where it is too large or a stream, that it was given.
-    async fn keep<R, E>(
+    fn keep<R, E>(
         &self,
         mut parts: Parts,
         collected: Collected<R>,
         deadline: Instant,
-    ) -> Delivery<R, E>
+    ) -> impl Future<Output = Delivery<R, E>>
     where
         R: Body<Data = Bytes>,
         R::Error: Into<BoxError>,
     {
-        let (body, trailers) = match &collected {
-            Collected::Whole { data, trailers } => {
-                (AnswerBody::Kept(data.clone()), trailers.clone())
+        let answer = answer_of(&parts, &collected, self.policy);
+        async move {
+            let Some(answer) = &answer else { return Box::pin(self.answer_lost()).await };
+            let Recorded::Until(expires_at) = self.complete(answer).await else {
+                return Delivery::of(Box::pin(self.stored_truth()).await);
+            };
+            expires::say(expires_at, &mut parts.headers, self.policy);
+            match collected {
+                Collected::Whole { data, trailers } => {
+                    let body = ResponseBody::whole(data, trailers);
+                    Delivery::of(Response::from_parts(parts, body))
+                }
+                Collected::Over { begun, rest } => Delivery::pumped(parts, begun, rest, deadline),
+                Collected::Broken => unreachable!("it was given up above"),
             }
-            Collected::Over { .. } => (AnswerBody::NotKept, HeaderMap::new()),
-            Collected::Broken => return Box::pin(self.answer_lost()).await,
-        };
-        let answer = answer_to_keep(&parts, body, trailers, self.policy);
-        let Recorded::Until(expires_at) = self.complete(&answer).await else {
-            return Delivery::of(Box::pin(self.stored_truth()).await);
-        };
-        expires::say(expires_at, &mut parts.headers, self.policy);
-        match collected {
-            Collected::Whole { data, trailers } => {
-                let body = ResponseBody::whole(data, trailers);
-                Delivery::of(Response::from_parts(parts, body))
-            }
-            Collected::Over { begun, rest } => Delivery::pumped(parts, begun, rest, deadline),
-            Collected::Broken => unreachable!("it was given up above"),
         }
     }
 
@@ -302,6 +355,16 @@ impl Recorder<'_> {
     fn id(&self) -> &RecordId {
         &self.claim().grant().lease.id
     }
+}
+
+/// What is kept of an answer; nothing if it was lost on its way.
+fn answer_of<R>(parts: &Parts, collected: &Collected<R>, policy: &Policy) -> Option<Answer> {
+    let (body, trailers) = match collected {
+        Collected::Whole { data, trailers } => (AnswerBody::Kept(data.clone()), trailers.clone()),
+        Collected::Over { .. } => (AnswerBody::NotKept, HeaderMap::new()),
+        Collected::Broken => return None,
+    };
+    Some(answer_to_keep(parts, body, trailers, policy))
 }
 
 /// What the record says, when it is no longer this claim's to write.

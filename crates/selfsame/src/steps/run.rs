@@ -2,13 +2,14 @@
 
 use std::any::Any;
 use std::convert::Infallible;
-use std::future::{Future, poll_fn};
-use std::panic::AssertUnwindSafe;
+use std::future::{Future, poll_fn, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
+use futures_util::future::Either;
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use selfsame_core::headers::SELFSAME_PROTECTED;
@@ -33,27 +34,34 @@ pub(crate) enum Ran<R, E> {
     TimedOut,
 }
 
-/// Runs the work, which can see its own [`Run`].
-pub(crate) async fn run<S, B, R>(
+/// Runs the work, which can see its own [`Run`]. It is begun here, so that what it is called with takes no
+/// room while it runs.
+pub(crate) fn run<S, B, R>(
     mut inner: S,
     mut request: Apart<RequestBody<B>>,
     run: &Run,
     deadline: Instant,
-) -> Ran<R, S::Error>
+) -> impl Future<Output = Ran<R, S::Error>> + use<S, B, R>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
 {
-    let _in_flight = InFlight::begin();
+    let in_flight = InFlight::begin();
     let stopwatch = Stopwatch::start();
     request.parts.extensions.insert(run.clone());
     // The service is not used after a panic, so no one meets its broken state.
-    let work = AssertUnwindSafe(async { inner.call(request.whole()).await }).catch_unwind();
-    match patience::before(deadline, work).await {
-        Some(Ok(Ok(response))) => Ran::Answered(response, RanFor(stopwatch.elapsed())),
-        Some(Ok(Err(error))) => Ran::Errored(error),
-        Some(Err(payload)) => Ran::Panicked(payload),
-        None => Ran::TimedOut,
-    }
+    let work = match catch_unwind(AssertUnwindSafe(|| inner.call(request.whole()))) {
+        Ok(call) => Either::Left(AssertUnwindSafe(call).catch_unwind()),
+        Err(payload) => Either::Right(ready(Err(payload))),
+    };
+    patience::before(deadline, work).map(move |ran| {
+        drop(in_flight);
+        match ran {
+            Some(Ok(Ok(response))) => Ran::Answered(response, RanFor(stopwatch.elapsed())),
+            Some(Ok(Err(error))) => Ran::Errored(error),
+            Some(Err(payload)) => Ran::Panicked(payload),
+            None => Ran::TimedOut,
+        }
+    })
 }
 
 /// Keeps the claim alive for as long as `work` takes. Pinned by the caller: what is handed over by

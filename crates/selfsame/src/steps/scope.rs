@@ -33,7 +33,7 @@ pub(crate) fn scope(
             tenant: tag,
             tenant_name: tenant.name().map(Into::into),
             key,
-            route: (*policy.route).into(),
+            route: policy.route.clone(),
         },
         is_shared: tenant.is_shared(),
     })

@@ -44,15 +44,19 @@ pub(crate) async fn take_turn(
         (None, OnConflict::Wait) => policy.wait_max,
         (None, OnConflict::Reject) => Duration::ZERO,
     };
-    let first = claim(engine, ask, policy).await;
-    let wishes_to_wait = matches!(first, Settled::Busy { .. }) && !patience.is_zero();
-    let place = if wishes_to_wait { engine.waiters.join(ask.id) } else { None };
-    let Some(mut place) = place else {
-        return Turn { settled: first, waited: None };
+    let place = {
+        let first = claim(engine, ask, policy).await;
+        let wishes_to_wait = matches!(first, Settled::Busy { .. }) && !patience.is_zero();
+        let place = if wishes_to_wait { engine.waiters.join(ask.id) } else { None };
+        match place {
+            Some(place) => place,
+            None => return Turn { settled: first, waited: None },
+        }
     };
     let deadline = Instant::now() + patience;
     // Boxed, so that those whose turn it is do not hold room for waiting.
-    let settled = Box::pin(async {
+    let settled = Box::pin(async move {
+        let mut place = place;
         loop {
             let look = async {
                 match claim(engine, ask, policy).await {

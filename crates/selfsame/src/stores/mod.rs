@@ -9,6 +9,7 @@ mod ears;
 mod embedded;
 mod memory;
 mod metered;
+mod near;
 mod packed;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -28,6 +29,7 @@ pub use clock::SystemClock;
 pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
 pub(crate) use metered::Metered;
+pub use near::NearStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{
     AuditEntry, Migrated, Migrations, PostgresOpenError, PostgresOptions, PostgresStore,
@@ -62,6 +64,9 @@ pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
     let store = store as &dyn Any;
     if let Some(sealed) = store.downcast_ref::<SealedStore>() {
         return Some(journal_of(sealed.inner())?.sealed_by(sealed.seal()));
+    }
+    if let Some(near) = store.downcast_ref::<NearStore>() {
+        return journal_of(near.inner());
     }
     #[cfg(feature = "redis")]
     if let Some(tiered) = store.downcast_ref::<TieredStore>() {

@@ -41,17 +41,12 @@ impl SealedStore {
         Ok(Replay { answer: self.seal.opened_answer(id, answer)?, expires_at })
     }
 
-    /// The grant with its checkpoint opened. Where it stays closed nobody runs: the claim is given back,
-    /// for the time when the key is there again.
-    async fn granted(&self, mut grant: Grant) -> Result<Grant, StoreError> {
+    /// The grant with its checkpoint opened, or the lease of one that stays closed.
+    fn granted(&self, mut grant: Grant) -> Result<Grant, (Lease, StoreError)> {
         let Some(checkpoint) = grant.checkpoint.take() else { return Ok(grant) };
         match self.seal.opened_checkpoint(&grant.lease.id, checkpoint) {
             Ok(opened) => Ok(Grant { checkpoint: Some(opened), ..grant }),
-            Err(error) => {
-                // If that fails too, the lease ends by itself.
-                let _ = self.inner.release(&grant.lease, Release::NeverRan).await;
-                Err(error)
-            }
+            Err(error) => Err((grant.lease, error)),
         }
     }
 }
@@ -63,11 +58,18 @@ impl Store for SealedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        match self.inner.claim(ask).await? {
-            Claimed::Replay(replay) => self.opened(&ask.id, replay).map(Claimed::Replay),
-            Claimed::Run(grant) => self.granted(grant).await.map(Claimed::Run),
-            other => Ok(other),
-        }
+        let (lease, error) = match self.inner.claim(ask).await? {
+            Claimed::Replay(replay) => return self.opened(&ask.id, replay).map(Claimed::Replay),
+            Claimed::Run(grant) => match self.granted(grant) {
+                Ok(grant) => return Ok(Claimed::Run(grant)),
+                Err(closed) => closed,
+            },
+            other => return Ok(other),
+        };
+        // Nobody runs: the claim is given back, for the time when the key is there again. If that fails
+        // too, the lease ends by itself.
+        let _ = self.inner.release(&lease, Release::NeverRan).await;
+        Err(error)
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {

@@ -326,6 +326,25 @@ fn a_durable_store_may_have_a_redis_before_it() {
 }
 
 #[test]
+fn finished_records_are_kept_near_where_the_store_is_far() {
+    let load = |store: &str, line: &str| {
+        load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
+    };
+    let near = |store: &str, line: &str| load(store, line).expect("valid").near_cache;
+    assert_eq!(near("redis://a", ""), Some(32 * 1024 * 1024));
+    assert_eq!(near("postgres://a/b", "near_cache = '1MiB'"), Some(1024 * 1024));
+    assert_eq!(near("redis://a", "near_cache = 'off'"), None);
+    assert_eq!(near("file:./d", ""), None);
+    for (store, line, said) in [
+        ("file:./d", "near_cache = '1MiB'", "needs a store that is asked over a network"),
+        ("redis://a", "near_cache = true", r#"expected a size like "32MiB""#),
+    ] {
+        let mistakes = load(store, line).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
+}
+
+#[test]
 fn what_happened_is_noted_in_a_file_or_with_the_records() {
     let load = |store: &str, to: &str| {
         load(&format!("upstream = 'http://a'\nstore = {{ url = '{store}' }}\n[audit]\n{to}"))

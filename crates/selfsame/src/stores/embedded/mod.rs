@@ -22,7 +22,6 @@ mod index;
 mod jobs;
 mod ledger;
 mod log;
-mod near;
 mod options;
 mod reader;
 mod reading;
@@ -42,7 +41,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind};
+use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind, Timestamp};
 
 pub use options::{EmbeddedOptions, Leases};
 pub use trouble::OpenError;
@@ -52,7 +51,6 @@ use folder::Folder;
 use jobs::Queue;
 use ledger::Ledger;
 use log::Log;
-use near::Near;
 use reader::Reader;
 use records::Records;
 use recover::{Recovered, recover};
@@ -61,6 +59,12 @@ use store::Cursor;
 use tender::Tender;
 use writer::Writer;
 
+use super::near::Near;
+
+/// How much memory finished records may take that were asked for lately.
+const NEAR_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// What is read here changes by this process alone.
+const FOREVER: Timestamp = Timestamp::from_millis(u64::MAX);
 /// How many threads answer from finished records.
 const READERS: usize = 2;
 
@@ -123,7 +127,7 @@ impl EmbeddedStore {
             start_reading(&records, threads, &options).map_err(|error| folder.failure(error))
         };
         let (reads, looks) = (started(READERS)?, started(1)?);
-        let (cursor, near) = (Mutex::default(), Near::default());
+        let (cursor, near) = (Mutex::default(), Near::new(NEAR_BYTES_MAX));
         Ok(Self { reads, looks, writes, folder, records, cursor, near })
     }
 
@@ -146,7 +150,7 @@ impl EmbeddedStore {
         let seen = self.near.erasures(&ask.id);
         let found = self.reads.ask(move |records| records.settled(&asked)).await?;
         Ok(found.map(|(claimed, record)| {
-            self.near.keep(record, seen);
+            self.near.keep(record, FOREVER, seen);
             claimed
         }))
     }

@@ -39,7 +39,10 @@ impl Store for EmbeddedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        if let Some(claimed) = self.near.settled(ask, self.records.clock.now()) {
+        let now = self.records.clock.now();
+        if let Some(record) = self.near.find(&ask.id, now)
+            && let (claimed, None) = selfsame_core::claim(Some(&*record), ask, now)
+        {
             return Ok(claimed);
         }
         if self.records.index.get(&ask.id).is_some()
@@ -58,7 +61,8 @@ impl Store for EmbeddedStore {
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
-        self.near.answered(ask, self.records.clock.now())
+        let now = self.records.clock.now();
+        selfsame_core::answered(&*self.near.find(&ask.id, now)?, ask, now)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
