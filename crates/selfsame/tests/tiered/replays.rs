@@ -12,7 +12,7 @@ use selfsame::stores::{MemoryStore, SealedStore, TieredOptions, TieredStore};
 use selfsame::{Idempotency, Policy, RequestBody, Run};
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, answer, ask, mismatch, retry};
-use selfsame_core::{Ask, Claimed, Recover, Release, Store};
+use selfsame_core::{Ask, Claimed, Recover, Release, Secret, Store};
 use selfsame_test_redis::Server;
 use tokio::time::sleep;
 use tower::{Layer, ServiceExt};
@@ -25,11 +25,13 @@ use crate::support::{Tiered, away, cache, complete, run, there};
 const LIFE_MAX: Duration = Duration::from_secs(600);
 
 /// What the entries of all benches here are told from others by.
-const NAMESPACE: [u8; 8] = *b"abcdefgh";
+const SECRET: [u8; 32] = [7; 32];
 
 /// The key of the entry about `ask`.
 fn key(ask: &Ask) -> String {
-    format!("selfsame:cache:6162636465666768:{{{}}}", ask.id)
+    let name = Secret::from_bytes(&SECRET).tag("cache name", &[]);
+    let name: String = name[..8].iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("selfsame:cache:{name}:{{{}}}", ask.id)
 }
 
 /// A bench, a Redis of its own, a store, and another store behind the same cache that knows no record: what
@@ -70,7 +72,7 @@ fn tier() -> Tiered<EmbeddedBench> {
 
 async fn named<B: Bench>(bench: &Tiered<B>, redis: &Server) -> TieredStore {
     let durable = bench.durable.open().await;
-    durable.set_fact("cache", &NAMESPACE).await.expect("the store works");
+    durable.set_fact("cache", &SECRET).await.expect("the store works");
     drop(durable);
     bench.store_at(&redis.url(0), Duration::from_secs(5)).await
 }

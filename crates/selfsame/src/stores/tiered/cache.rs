@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use selfsame_core::{Ask, Bell, Claimed, Lease, RecordId, StoreError};
+use selfsame_core::{Ask, Bell, Claimed, Lease, RecordId, Secret, StoreError};
 
 use super::LIFE_MAX;
 use super::clock::HeardClock;
@@ -35,6 +35,8 @@ pub(in crate::stores) struct Cache {
     redis: Aside,
     /// What the keys of all entries begin with.
     prefix: String,
+    /// Known to those who use the same durable store.
+    secret: Secret,
     pub(super) clock: HeardClock,
     failures: AtomicU32,
     is_away: AtomicBool,
@@ -45,11 +47,14 @@ pub(in crate::stores) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(redis: Aside, namespace: &str, clock: HeardClock) -> Arc<Self> {
+    pub(super) fn new(redis: Aside, secret: Secret, clock: HeardClock) -> Arc<Self> {
         telemetry::cache_up(true);
+        let name = secret.tag("cache name", &[]);
+        let name: String = name[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         Arc::new_cyclic(|own| Self {
             redis,
-            prefix: format!("selfsame:cache:{namespace}:{{"),
+            prefix: format!("selfsame:cache:{name}:{{"),
+            secret,
             clock,
             failures: AtomicU32::new(0),
             is_away: AtomicBool::new(false),
@@ -78,7 +83,7 @@ impl Cache {
             }
         };
         self.failures.store(0, Ordering::Relaxed);
-        let entry = match found.map(|value| entry::read(&ask.id, &value)) {
+        let entry = match found.map(|value| entry::read(&ask.id, &value, &self.secret)) {
             Some(Ok(Found::Entry(entry))) => Some(entry),
             Some(Ok(Found::Mark)) | None => None,
             Some(Err(cause)) => {
@@ -115,7 +120,7 @@ impl Cache {
     /// Puts an entry there, and tells whether it is.
     pub(super) async fn put(&self, id: &RecordId, entry: &Entry) -> bool {
         let Some(lives) = self.clock.earliest().map(|now| entry.lives(now)) else { return false };
-        let (rank, fence, value) = (entry.rank(), entry.fence(), entry.write(id));
+        let (rank, fence, value) = (entry.rank(), entry.fence(), entry.write(id, &self.secret));
         if self.is_away() || lives.is_zero() || value.len() > BYTES_MAX {
             return false;
         }
@@ -144,7 +149,7 @@ impl Cache {
         let Mark { rank, fence } = mark;
         // Whatever it is to refuse is dead by itself after that.
         let lives = LIFE_MAX + MARGIN;
-        self.send(id, Put { rank, fence, lives, value: mark.write(id) }).await
+        self.send(id, Put { rank, fence, lives, value: mark.write(id, &self.secret) }).await
     }
 
     async fn send(&self, id: &RecordId, put: Put) -> bool {

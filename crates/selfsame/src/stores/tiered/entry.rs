@@ -7,17 +7,16 @@
 //! | 8 | from when on it counts no more, by the durable store's clock |
 //! | 8 | when the lease ends, or the key expires |
 //! | 16, 37 | the attempt id of who runs; the fingerprint |
-//! | 8 | the beginning of the SHA-1 of the record's id and all this, in hexadecimal |
+//! | 32 | a MAC of the record's id, all this and all behind it: who else writes to Redis answers for nobody |
 //!
 //! Behind it is `wire`'s frame of the answer, if there is one.
 
 use std::time::Duration;
 
 use selfsame_core::{
-    Answer, Ask, AttemptId, Claimed, Fence, Fingerprint, Lease, Record, RecordId, Replay, State,
-    Timestamp, wire,
+    Answer, Ask, AttemptId, Claimed, Fence, Fingerprint, Lease, Record, RecordId, Replay, Secret,
+    State, Timestamp, wire,
 };
-use sha1_smol::Sha1;
 
 use super::LIFE_MAX;
 use crate::stores::redis::Rank;
@@ -25,7 +24,10 @@ use crate::stores::redis::Rank;
 const MAGIC: &[u8; 2] = b"SC";
 const VERSION: u8 = 1;
 const FIELDS_LEN: usize = 2 + 1 + 1 + 8 + 8 + 8 + AttemptId::LEN + Fingerprint::LEN;
-const SUM_LEN: usize = 8;
+const MAC_LEN: usize = 32;
+
+/// What the MAC is for.
+const PURPOSE: &str = "cache entry";
 
 /// What is known of a key.
 #[derive(Debug, Clone, PartialEq)]
@@ -127,7 +129,7 @@ impl Entry {
     }
 
     /// The value of it.
-    pub(super) fn write(&self, id: &RecordId) -> Vec<u8> {
+    pub(super) fn write(&self, id: &RecordId, secret: &Secret) -> Vec<u8> {
         let (at, attempt_id, frame) = match &self.what {
             What::Running { attempt_id, lease_until } => {
                 (*lease_until, *attempt_id.as_bytes(), Vec::new())
@@ -144,13 +146,13 @@ impl Entry {
             attempt_id,
             fingerprint: self.fingerprint.to_bytes(),
         };
-        fields.write(id, &frame)
+        fields.write(id, &frame, secret)
     }
 }
 
 impl Mark {
     /// The value of it.
-    pub(super) fn write(self, id: &RecordId) -> Vec<u8> {
+    pub(super) fn write(self, id: &RecordId, secret: &Secret) -> Vec<u8> {
         let fields = Fields {
             rank: self.rank,
             fence: self.fence,
@@ -159,7 +161,7 @@ impl Mark {
             attempt_id: NOBODY,
             fingerprint: [0; Fingerprint::LEN],
         };
-        fields.write(id, &[])
+        fields.write(id, &[], secret)
     }
 }
 
@@ -176,8 +178,8 @@ struct Fields {
 }
 
 impl Fields {
-    fn write(&self, id: &RecordId, frame: &[u8]) -> Vec<u8> {
-        let mut value = Vec::with_capacity(FIELDS_LEN + SUM_LEN + frame.len());
+    fn write(&self, id: &RecordId, frame: &[u8], secret: &Secret) -> Vec<u8> {
+        let mut value = Vec::with_capacity(FIELDS_LEN + MAC_LEN + frame.len());
         value.extend_from_slice(MAGIC);
         value.extend_from_slice(&[VERSION, self.rank as u8]);
         value.extend_from_slice(&self.fence.number().to_be_bytes());
@@ -186,17 +188,20 @@ impl Fields {
         }
         value.extend_from_slice(&self.attempt_id);
         value.extend_from_slice(&self.fingerprint);
-        let sum = sum(id, &value);
-        value.extend_from_slice(sum.as_bytes());
+        let mac = secret.tag(PURPOSE, &[id.as_bytes(), &value, frame]);
+        value.extend_from_slice(&mac);
         value.extend_from_slice(frame);
         value
     }
 }
 
 /// What a value under the key of `id` says.
-pub(super) fn read(id: &RecordId, value: &[u8]) -> Result<Found, &'static str> {
+pub(super) fn read(id: &RecordId, value: &[u8], secret: &Secret) -> Result<Found, &'static str> {
     let (fields, rest) = value.split_at_checked(FIELDS_LEN).ok_or("it is cut off")?;
-    let frame = rest.strip_prefix(sum(id, fields).as_bytes()).ok_or("its checksum does not fit")?;
+    let (mac, frame) = rest.split_first_chunk::<MAC_LEN>().ok_or("it is cut off")?;
+    if !secret.is_tag(PURPOSE, &[id.as_bytes(), fields, frame], mac) {
+        return Err("it is damaged, or somebody else's");
+    }
     let mut bytes = Bytes(fields);
     if bytes.take() != *MAGIC || bytes.take() != [VERSION] {
         return Err("it has a layout that this build does not know");
@@ -216,15 +221,6 @@ pub(super) fn read(id: &RecordId, value: &[u8]) -> Result<Found, &'static str> {
         _ => return Ok(Found::Mark),
     };
     Ok(Found::Entry(Entry { fence, dies_at, fingerprint, what }))
-}
-
-fn sum(id: &RecordId, fields: &[u8]) -> String {
-    let mut digest = Sha1::new();
-    digest.update(id.as_bytes());
-    digest.update(fields);
-    let mut digits = digest.digest().to_string();
-    digits.truncate(SUM_LEN);
-    digits
 }
 
 /// Fields in their order; they are as long as they must be.

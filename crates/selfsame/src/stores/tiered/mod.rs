@@ -26,7 +26,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use selfsame_core::{AttemptId, FullStore, StoreError};
+use selfsame_core::{FullStore, Secret, StoreError};
 
 pub(super) use cache::Cache;
 pub use options::TieredOptions;
@@ -44,8 +44,8 @@ const LIFE_MAX: Duration = Duration::from_secs(10 * 60);
 /// How often the durable store is asked for its time.
 const TIME_EVERY: Duration = Duration::from_secs(5);
 
-/// The fact that tells the entries of one durable store from those of another.
-const NAMESPACE: &str = "cache";
+/// The fact that tells the entries of one durable store from those of another, and from forgeries.
+const SECRET: &str = "cache";
 
 /// A durable store with a cache in Redis before it, which any number of processes may share.
 ///
@@ -93,11 +93,11 @@ impl TieredStore {
         let TieredOptions { time_out, ahead_ms } = options;
         let redis = Aside::new(cache_url, time_out)?;
         // A store that was made anew does not know what another one has answered.
-        let namespace = durable.fact_or(NAMESPACE, &AttemptId::random().as_bytes()[..8]).await?;
-        let namespace: String = namespace.iter().map(|byte| format!("{byte:02x}")).collect();
+        let secret = durable.fact_or(SECRET, Secret::random().as_bytes()).await?;
+        let secret = Secret::from_bytes(&secret);
         let clock = HeardClock::new(ahead_ms);
         clock.ask(&*durable).await?;
-        let cache = Cache::new(redis, &namespace, clock);
+        let cache = Cache::new(redis, secret, clock);
         background::spawn(tell_time(Arc::downgrade(&durable), Arc::downgrade(&cache)));
         let bell = TieredBell { cache: cache.bell(), durable: durable.bell() };
         Ok(Self { durable, cache, runs: Runs::default(), bell: Arc::new(bell) })

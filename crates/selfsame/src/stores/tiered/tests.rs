@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selfsame_core::conformance::samples::{LEASE, answer, ask, mismatch, retry};
-use selfsame_core::{Ask, Claimed, Fence, Inspect, Lease, Replay, Timestamp};
+use selfsame_core::{Ask, Claimed, Fence, Inspect, Lease, Replay, Secret, Timestamp};
 use selfsame_test_redis::Server;
 
 use super::cache::Cache;
@@ -28,22 +28,24 @@ fn replay(expires_at: Timestamp) -> Replay {
 #[test]
 fn an_entry_is_read_as_it_was_written_and_only_under_its_own_key() {
     let (ask, other) = (ask("k"), ask("other"));
+    let (secret, another) = (Secret::random(), Secret::random());
     let running = Entry::running(&lease(&ask, 7), ask.fingerprint, NOW);
     let done = Entry::done(replay(NOW + LEASE), ask.fingerprint, NOW);
     for entry in [running, done] {
-        let mut value = entry.write(&ask.id);
-        assert_eq!(entry::read(&ask.id, &value), Ok(Found::Entry(entry)));
-        assert!(entry::read(&other.id, &value).is_err());
+        let mut value = entry.write(&ask.id, &secret);
+        assert_eq!(entry::read(&ask.id, &value, &secret), Ok(Found::Entry(entry)));
+        assert!(entry::read(&other.id, &value, &secret).is_err());
+        assert!(entry::read(&ask.id, &value, &another).is_err(), "it is forged");
         for at in 0..value.len() {
             value[at] ^= 1;
-            assert!(entry::read(&ask.id, &value).is_err(), "{at}");
-            assert!(entry::read(&ask.id, &value[..at]).is_err(), "{at}");
+            assert!(entry::read(&ask.id, &value, &secret).is_err(), "{at}");
+            assert!(entry::read(&ask.id, &value[..at], &secret).is_err(), "{at}");
             value[at] ^= 1;
         }
     }
     for rank in [Rank::Ended, Rank::Erased] {
-        let value = Mark { rank, fence: Fence::FIRST }.write(&ask.id);
-        assert_eq!(entry::read(&ask.id, &value), Ok(Found::Mark));
+        let value = Mark { rank, fence: Fence::FIRST }.write(&ask.id, &secret);
+        assert_eq!(entry::read(&ask.id, &value, &secret), Ok(Found::Mark));
     }
 }
 
@@ -86,7 +88,7 @@ async fn nothing_that_comes_late_puts_back_what_is_over() {
     let clock = HeardClock::new(Arc::default());
     clock.ask(&durable).await.expect("it is in memory");
     let aside = Aside::new(&redis.url(0), Duration::from_secs(5)).expect("an address");
-    let cache = Cache::new(aside, "tests", clock);
+    let cache = Cache::new(aside, Secret::random(), clock);
     let now = durable.now().await.expect("it is in memory");
     let table: &[(&[Step], Option<Step>)] = &[
         (&[Runs(1)], Some(Runs(1))),
