@@ -2,7 +2,7 @@
 //!
 //! | connection | carries |
 //! |---|---|
-//! | four, sharded by record | calls about one record, of all callers at once |
+//! | eight, sharded by record | calls about one record, of all callers at once |
 //! | look | scans: finding, counting, sweeping; facts |
 //! | bell | wake-ups for those who wait; it listens |
 //!
@@ -47,9 +47,9 @@ use scripts::Call;
 use sweep::Spot;
 use trouble::{Access, Fault};
 
-/// How many connections carry calls about records: Redis reads 16 KiB of one at a time, and makes all
+/// How many connections carry calls about records: Redis reads 16 KiB of each, a dozen calls, and makes all
 /// it has read durable at once.
-const LINKS: usize = 4;
+const LINKS: usize = 8;
 
 /// How long a step of a scan may take.
 const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
