@@ -7,7 +7,7 @@ use selfsame_core::{Answer, Fenced, Lease, Record, RecordId, Recorded, StoreErro
 use tokio::time::Instant;
 
 use super::link::Ask;
-use super::scripts::{Call, REPLACE, key};
+use super::scripts::{Call, REPLACE};
 use super::trouble::{Access, Fault};
 use super::value::{self, Found, Seen};
 use super::{RedisStore, strange};
@@ -37,8 +37,8 @@ impl RedisStore {
     ) -> Result<(Timestamp, Option<Found>), StoreError> {
         let mut both = pipe();
         // The time first: a moment before the look no lease was over that was not over then.
-        both.cmd("TIME").cmd("GET").arg(key(id));
-        let answer = self.link(id).ask(Access::Read, Ask::All(&both)).await?;
+        both.cmd("TIME").cmd("GET").arg(self.key(id));
+        let answer = self.ask(id, Access::Read, Ask::All(&both)).await?;
         let Value::Array(answers) = answer else { return Err(strange(Access::Read)) };
         let [time, value] = &answers[..] else { return Err(strange(Access::Read)) };
         let now = self.time(time).ok_or_else(|| strange(Access::Read))?;
@@ -69,8 +69,8 @@ impl RedisStore {
         lives: Option<Duration>,
         value: &[u8],
     ) -> Result<Replaced, StoreError> {
-        let call = Call::new(&REPLACE, &key(id)).arg(seen).millis(lives).arg(value);
-        match self.call(id, call).await? {
+        let call = Call::new(&REPLACE, &self.key(id)).arg(seen).millis(lives).arg(value);
+        match self.call(id, Access::Write, call).await? {
             Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
             Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),
             Value::BulkString(said) if said == b"gone" => Ok(Replaced::Gone),

@@ -7,7 +7,7 @@ use selfsame_core::{Ask, Claimed, Record, StoreError, Timestamp};
 
 use super::changes::Replaced;
 use super::guard::{GUARD, Known};
-use super::scripts::{CLAIM, Call, key};
+use super::scripts::{CLAIM, Call};
 use super::trouble::Access;
 use super::value::{self, Draft, Moment};
 use super::{RedisStore, strange};
@@ -23,8 +23,8 @@ enum Said {
     /// It was, and is claimed since then.
     New(Timestamp, Box<Draft>),
     Known(Timestamp, Vec<u8>),
-    /// Records were lost, of which this may be one.
-    Refused,
+    /// Records were lost, of which this may be one, or what was written of it last.
+    Doubted(Timestamp, Option<Vec<u8>>),
 }
 
 impl RedisStore {
@@ -32,21 +32,27 @@ impl RedisStore {
         self.guard.check()?;
         let ask = &*fit(ask);
         for _ in 0..LOOKS_MAX {
-            let (now, value) = match self.claim_new(ask).await? {
+            let (now, value, is_doubted) = match self.claim_new(ask).await? {
                 Said::New(now, draft) => {
                     let (claimed, record) = selfsame_core::claim(None::<&Record>, ask, now);
                     self.own.remember(record.expect("a new key runs"), *draft);
                     return Ok(claimed);
                 }
-                Said::Known(now, value) => (now, value),
-                Said::Refused => {
-                    self.guard.find_out().await?;
+                Said::Known(now, value) => (now, value, false),
+                Said::Doubted(now, Some(value)) => (now, value, true),
+                Said::Doubted(_, None) => {
+                    self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
                     continue;
                 }
             };
             let found = value::read(&ask.id, &value)?;
             let (claimed, next) = selfsame_core::claim(Some(&found.record), ask, now);
             let Some(next) = next else { return Ok(claimed) };
+            if is_doubted && matches!(claimed, Claimed::Run(_)) {
+                // What looks unfinished may have been finished since.
+                self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
+                continue;
+            }
             match self.replace(&ask.id, &found.seen, Some(&next), now).await? {
                 Replaced::Done => return Ok(claimed),
                 Replaced::Changed | Replaced::Gone => {}
@@ -62,15 +68,17 @@ impl RedisStore {
         let lives = value::lives(&record, Timestamp::from_millis(ahead_ms));
         let behind = value::behind(&record);
         let mut draft = Draft::of(record);
-        let Known { id: guard, beats } = self.guard.known(ask);
-        let call = Call::with(&CLAIM, &[&key(&ask.id), GUARD])
+        let bucket = self.routes.buckets.of(&ask.id);
+        let Known { id: guard, beats } = self.guard.known(bucket, ask);
+        let guarded = self.routes.buckets.beside(bucket, GUARD);
+        let call = Call::with(&CLAIM, &[&self.key(&ask.id), &guarded])
             .arg(draft.fields())
             .arg([draft.frame(), &behind[..]].concat())
             .millis(lives)
             .arg(guard)
             .number(beats)
             .number(ahead_ms);
-        let Value::Array(said) = self.call(&ask.id, call).await? else {
+        let Value::Array(said) = self.call(&ask.id, Access::Claim, call).await? else {
             return Err(strange(Access::Write));
         };
         let mut said = said.into_iter();
@@ -81,14 +89,15 @@ impl RedisStore {
         let (seconds, micros) = number().zip(number()).ok_or_else(|| strange(Access::Write))?;
         let at = Moment { seconds, micros };
         let now = Timestamp::from_millis(at.as_millis() + ahead_ms);
-        match said.next() {
-            None => {
+        match (said.next(), said.next()) {
+            (None, _) => {
                 draft.made(at);
                 Ok(Said::New(now, Box::new(draft)))
             }
-            Some(Value::BulkString(value)) => Ok(Said::Known(now, value)),
-            Some(Value::Int(_)) => Ok(Said::Refused),
-            Some(_) => Err(strange(Access::Write)),
+            (Some(Value::BulkString(value)), None) => Ok(Said::Known(now, value)),
+            (Some(Value::BulkString(value)), Some(_)) => Ok(Said::Doubted(now, Some(value))),
+            (Some(Value::Int(_)), _) => Ok(Said::Doubted(now, None)),
+            _ => Err(strange(Access::Write)),
         }
     }
 }

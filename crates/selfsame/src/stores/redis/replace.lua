@@ -3,9 +3,11 @@ local seen, lives, value = unpack(ARGV)
 local head = redis.call('GETRANGE', KEYS[1], 0, #seen - 1)
 if head == '' then
   return 'gone'
-elseif head ~= seen then
-  -- No two writes have the same head: this one was sent before, or it was somebody else's.
-  return value ~= '' and head == string.sub(value, 1, #seen) and 'done' or 'changed'
+end
+-- This was sent before: no two writes have the same head. It is written once more, because only what a connection
+-- itself has written can be waited for.
+if head ~= seen and (value == '' or head ~= string.sub(value, 1, #seen)) then
+  return 'changed'
 elseif value == '' then
   redis.call('DEL', KEYS[1])
 elseif lives == '' then
