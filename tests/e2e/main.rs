@@ -63,6 +63,7 @@ mod status;
 mod streams;
 mod takeover;
 mod tenants;
+mod tiered;
 mod tls;
 mod tls_upstream;
 mod tokens;

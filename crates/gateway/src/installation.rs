@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use selfsame::seal::Seal;
 use selfsame::stores::{
     EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, NearStore, PostgresOptions,
-    PostgresStore, RedisOptions, RedisStore, SealedStore,
+    PostgresStore, RedisOptions, RedisStore, SealedStore, TieredOptions, TieredStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
@@ -55,6 +55,11 @@ pub(crate) async fn open_store(
             Arc::new(RedisStore::open(url.as_str(), redis_options(&config.redis)).await?)
         }
     };
+    // Below all that is around a store: it has records as they are kept there.
+    if let Some(url) = &config.cache {
+        let options = TieredOptions::default();
+        store = Arc::new(TieredStore::open(store, url.as_str(), options).await?);
+    }
     let audit = match (&config.audit, table) {
         (None, _) => None,
         (Some(AuditTo::File(path)), _) => Some(Audit::to_file(path)?),

@@ -117,6 +117,41 @@ pub(crate) fn unlanded_answers(count: usize) {
     gauge!("selfsame_unlanded_answers").set(count as f64);
 }
 
+/// What came of asking the cache about a claim, or of telling it something.
+#[cfg(feature = "redis")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cached {
+    /// It told what the claim comes to.
+    Hit,
+    /// It did not.
+    Miss,
+    /// It did not answer a call, or not in time, or nothing that can be read.
+    Error,
+    /// It was not asked, because it is away.
+    Away,
+}
+
+#[cfg(feature = "redis")]
+pub(crate) fn cached(cached: Cached) {
+    static COUNTERS: [OnceLock<Counter>; 4] = [const { OnceLock::new() }; 4];
+    let counter = COUNTERS[cached as usize].get_or_init(|| {
+        let outcome = match cached {
+            Cached::Hit => "hit",
+            Cached::Miss => "miss",
+            Cached::Error => "error",
+            Cached::Away => "away",
+        };
+        counter!("selfsame_cache_total", "outcome" => outcome)
+    });
+    counter.increment(1);
+}
+
+/// Whether there is a cache to be asked.
+#[cfg(feature = "redis")]
+pub(crate) fn cache_up(is_up: bool) {
+    gauge!("selfsame_cache_up").set(f64::from(u8::from(is_up)));
+}
+
 /// Counts a run for as long as it lives.
 pub(crate) struct InFlight;
 

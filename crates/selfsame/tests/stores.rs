@@ -1,5 +1,9 @@
 //! The laws of `selfsame-core`, stamped over each store of this crate.
 
+#[cfg(feature = "embedded")]
+#[path = "shared/in_a_folder.rs"]
+mod in_a_folder;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,42 +81,5 @@ impl<B: Bench> Bench for Sealed<B> {
 
     async fn pass(&self, time: Duration) {
         self.0.pass(time).await;
-    }
-}
-
-#[cfg(feature = "embedded")]
-mod in_a_folder {
-    use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases};
-    use tempfile::TempDir;
-
-    use super::*;
-
-    pub(super) struct EmbeddedBench {
-        clock: Arc<SettableClock>,
-        folder: TempDir,
-    }
-
-    impl EmbeddedBench {
-        pub(super) fn new() -> Self {
-            let folder = TempDir::new().expect("the system has a place for temporary folders");
-            Self { clock: Arc::default(), folder }
-        }
-    }
-
-    #[async_trait]
-    impl Bench for EmbeddedBench {
-        async fn open(&self) -> Arc<dyn FullStore> {
-            let options = EmbeddedOptions::default().leases(Leases::Keep).clock(self.clock.clone());
-            let store = EmbeddedStore::open(self.folder.path(), options);
-            Arc::new(store.expect("the folder is the bench's own"))
-        }
-
-        fn is_durable(&self) -> bool {
-            true
-        }
-
-        async fn pass(&self, time: Duration) {
-            self.clock.pass(time);
-        }
     }
 }

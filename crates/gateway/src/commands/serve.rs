@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// The same database past a pooler in transaction mode, for wake-ups and migrations
     #[arg(long, env = "SELFSAME_STORE_DIRECT", hide_env_values = true)]
     store_direct: Option<String>,
+    /// A Redis before a durable store, for replays: rediss://…
+    #[arg(long, env = "SELFSAME_STORE_CACHE", hide_env_values = true)]
+    store_cache: Option<String>,
     /// Where metrics, health and the admin API are [default: 127.0.0.1:9090]
     #[arg(long, env = "SELFSAME_ADMIN")]
     admin: Option<String>,
@@ -50,6 +53,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         listen: args.listen,
         store: args.store,
         store_direct: args.store_direct,
+        store_cache: args.store_cache,
         admin: args.admin,
         admin_token_file: args.admin_token_file,
         secret_file: args.secret_file,

@@ -18,14 +18,16 @@ use super::names::{
     ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
     TOP,
 };
-use super::network::{ADDRESS, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap};
+use super::network::{
+    ADDRESS, CACHE_URL, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap,
+};
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
 use super::values::{COUNT_OR_OFF, DURATION, PATH, SIZE_OR_OFF, SWITCH};
 use super::{
-    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, Route, RouteSettings,
-    StoreUrl, TenantSource, Upstream,
+    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, RedisUrl, Route,
+    RouteSettings, StoreUrl, TenantSource, Upstream,
 };
 
 /// How much memory finished records take near a store that is asked over a network, unless set.
@@ -79,7 +81,7 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
     let tls = tls::read(&mut root, &mut mistakes);
-    let Stored { store, spool, near_cache, database, redis } =
+    let Stored { store, spool, near_cache, database, redis, cache } =
         read_store(&mut root, overrides, &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
@@ -127,6 +129,7 @@ pub(super) fn check(
             near_cache,
             database,
             redis,
+            cache,
             encryption,
             audit,
             admin,
@@ -158,6 +161,7 @@ struct Stored {
     near_cache: Option<usize>,
     database: Database,
     redis: Redis,
+    cache: Option<RedisUrl>,
 }
 
 fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mistakes) -> Stored {
@@ -194,9 +198,14 @@ fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mist
         let names = ["accept_loss", "accept_unverified", "wait_replicas"];
         section.clash(&names, "needs a store in Redis");
     }
+    let cache = Flag("--store-cache", &overrides.store_cache);
+    let cache = section.get_flag("cache_url", &CACHE_URL, cache);
+    if matches!(store, StoreUrl::Memory | StoreUrl::Redis(_)) && !section.is_wrong("url") {
+        section.clash(&["cache_url"], "needs a store in a postgres: database or a file: folder");
+    }
     section.finish(mistakes);
     let database = Database { direct_url, auto_migrate };
-    Stored { store, spool, near_cache, database, redis }
+    Stored { store, spool, near_cache, database, redis, cache }
 }
 
 fn read_admin(

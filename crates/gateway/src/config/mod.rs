@@ -45,7 +45,7 @@ pub use hosts::Host;
 pub use jwt::Jwt;
 pub use limits::Limits;
 pub use mistakes::Mistakes;
-pub use network::{PostgresUrl, Protocol, PublicUrl, StoreUrl, Upstream};
+pub use network::{PostgresUrl, Protocol, PublicUrl, RedisUrl, StoreUrl, Upstream};
 pub use routes::Route;
 pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
@@ -88,6 +88,8 @@ pub struct Config {
     pub database: Database,
     /// The same, where it is a Redis.
     pub redis: Redis,
+    /// The Redis before it, if there is one.
+    pub cache: Option<RedisUrl>,
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
@@ -163,6 +165,8 @@ pub struct Overrides {
     pub store: Option<String>,
     /// `--store-direct`: `direct_url` of `[store]`.
     pub store_direct: Option<String>,
+    /// `--store-cache`: `cache_url` of `[store]`.
+    pub store_cache: Option<String>,
     /// `--admin`: `listen` of `[admin]`.
     pub admin: Option<String>,
     /// `--admin-token-file`: `token_file` of `[admin]`.
@@ -191,6 +195,7 @@ impl Config {
             store,
             database,
             redis,
+            cache,
             spool,
             near_cache,
             audit,
@@ -219,6 +224,7 @@ impl Config {
             ("store.url", *store != other.store),
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("what is asked of the Redis in [store]", *redis != other.redis),
+            ("store.cache_url", *cache != other.cache),
             ("store.spool", *spool != other.spool),
             ("store.near_cache", *near_cache != other.near_cache),
             ("[audit]", *audit != other.audit),

@@ -150,13 +150,30 @@ pub(super) const STORE_URL: Kind<StoreUrl> = Kind {
     read: store_url,
 };
 
+const A_DATABASE: &str = r#"a database like "postgres://user:password@host/database""#;
+
 pub(super) const DATABASE_URL: Kind<PostgresUrl> = Kind {
-    expected: r#"a database like "postgres://user:password@host/database""#,
+    expected: A_DATABASE,
     read: |value| match store_url(value)? {
         StoreUrl::Postgres(url) => Ok(url),
-        StoreUrl::Memory | StoreUrl::File(_) | StoreUrl::Redis(_) => Err(Wrong::Form),
+        StoreUrl::Memory | StoreUrl::File(_) | StoreUrl::Redis(_) => Err(another_store(A_DATABASE)),
     },
 };
+
+const A_REDIS: &str = r#"a Redis like "rediss://user:password@host:6379/0""#;
+
+pub(super) const CACHE_URL: Kind<RedisUrl> = Kind {
+    expected: A_REDIS,
+    read: |value| match store_url(value)? {
+        StoreUrl::Redis(url) => Ok(url),
+        StoreUrl::Memory | StoreUrl::File(_) | StoreUrl::Postgres(_) => Err(another_store(A_REDIS)),
+    },
+};
+
+/// A store, but not one that is meant here. What was written may hold a password.
+fn another_store(expected: &str) -> Wrong {
+    Wrong::Because(format!("expected {expected}, found another store"))
+}
 
 /// Whether listening on both would fail, or would give one what is meant for the other.
 pub(super) fn overlap(left: SocketAddr, right: SocketAddr) -> bool {

@@ -75,6 +75,7 @@ impl Phases {
         };
         match recorded {
             Recorded::Until(expires_at) => {
+                journal.ended(lease).await;
                 // Only this run has phases, and only once.
                 let _first = run.state.finished.set(Box::new(Replay { answer, expires_at }));
             }

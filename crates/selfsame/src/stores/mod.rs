@@ -16,6 +16,8 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod sealed;
+#[cfg(feature = "redis")]
+mod tiered;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -37,6 +39,8 @@ pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOpenError, RedisOptions, RedisStore};
 pub use sealed::SealedStore;
+#[cfg(feature = "redis")]
+pub use tiered::{TieredOpenError, TieredOptions, TieredStore};
 
 use crate::seal::Seal;
 
@@ -61,10 +65,14 @@ pub(crate) fn journal_of(store: &dyn FullStore) -> Option<Journal> {
     if let Some(sealed) = store.downcast_ref::<SealedStore>() {
         return Some(journal_of(sealed.inner())?.sealed_by(sealed.seal()));
     }
-    match store.downcast_ref::<NearStore>() {
-        Some(near) => journal_of(near.inner()),
-        None => store.downcast_ref().map(PostgresStore::journal),
+    if let Some(near) = store.downcast_ref::<NearStore>() {
+        return journal_of(near.inner());
     }
+    #[cfg(feature = "redis")]
+    if let Some(tiered) = store.downcast_ref::<TieredStore>() {
+        return Some(journal_of(tiered.durable())?.before(tiered.cache()));
+    }
+    store.downcast_ref().map(PostgresStore::journal)
 }
 
 #[cfg(not(feature = "postgres"))]

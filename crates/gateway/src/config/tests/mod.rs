@@ -27,7 +27,7 @@ upstream = "http://127.0.0.1:3000"
 
 [store]
 url = "file:./selfsame-data"     # memory: · file: · postgres: · redis:
-# cache_url = "redis://…"
+# cache_url = "redis://…"        # with postgres: or file:
 
 [admin]
 listen = "127.0.0.1:9090"        # off loopback it refuses to start without token_file
@@ -306,6 +306,26 @@ fn a_redis_may_be_asked_for_less_or_for_more() {
 }
 
 #[test]
+fn a_durable_store_may_have_a_redis_before_it() {
+    let load = |store: &str, cache: &str| {
+        load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\ncache_url = '{cache}'"))
+    };
+    for store in ["postgres://a/b", "file:./data"] {
+        let config = load(store, "rediss://me:hunter2@c/1").expect("valid");
+        assert_eq!(config.cache.as_ref().expect("said").as_str(), "rediss://me:hunter2@c/1");
+        assert!(!format!("{config:?}").contains("hunter2"), "{config:?}");
+    }
+    for store in ["memory:", "redis://a"] {
+        let said = load(store, "redis://c").expect_err("nothing is durable").to_string();
+        assert!(said.contains("needs a store in a postgres: database or a file: folder"), "{said}");
+    }
+    for cache in ["memory:", "file:./a", "postgres://me:hunter2@a/b", "redis:me:hunter2@a"] {
+        let said = load("file:./data", cache).expect_err("it is no Redis").to_string();
+        assert!(said.contains("store.cache_url") && !said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
 fn finished_records_are_kept_near_where_the_store_is_far() {
     let load = |store: &str, line: &str| {
         load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
@@ -400,6 +420,7 @@ fn a_flag_goes_before_the_file() {
         listen: text("127.0.0.1:1"),
         store: text("postgres://a/b"),
         store_direct: text("postgres://c/b"),
+        store_cache: text("redis://d"),
         admin: text("0.0.0.0:2"),
         admin_token_file: text("/t"),
         secret_file: text("/s"),
@@ -409,6 +430,7 @@ fn a_flag_goes_before_the_file() {
     assert_eq!(config.listen.to_string(), "127.0.0.1:1");
     assert!(matches!(&config.store, StoreUrl::Postgres(url) if url.as_str() == "postgres://a/b"));
     assert_eq!(config.database.direct_url.expect("said").as_str(), "postgres://c/b");
+    assert_eq!(config.cache.expect("said").as_str(), "redis://d");
     let admin =
         Admin { listen: "0.0.0.0:2".parse().expect("valid"), token_file: Some("/t".into()) };
     assert_eq!(config.admin, admin);

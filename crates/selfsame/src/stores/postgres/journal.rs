@@ -25,6 +25,8 @@ use crate::body::BoxError;
 use crate::phases::{Param, Transaction};
 use crate::seal::Seal;
 use crate::stores::durable::damaged;
+#[cfg(feature = "redis")]
+use crate::stores::tiered::Cache;
 
 const NOTE: &str = include_str!("journal.sql");
 const FENCE: &str = include_str!("fence.sql");
@@ -45,6 +47,8 @@ pub(crate) struct Journal {
     aside: Arc<Link>,
     target: Target,
     seal: Seal,
+    #[cfg(feature = "redis")]
+    cache: Option<Arc<Cache>>,
 }
 
 /// What the journal knows of a run when it begins.
@@ -73,7 +77,13 @@ pub(crate) enum Standing {
 
 impl PostgresStore {
     pub(crate) fn journal(&self) -> Journal {
-        Journal { aside: self.aside.clone(), target: self.target.clone(), seal: Seal::none() }
+        Journal {
+            aside: self.aside.clone(),
+            target: self.target.clone(),
+            seal: Seal::none(),
+            #[cfg(feature = "redis")]
+            cache: None,
+        }
     }
 }
 
@@ -127,6 +137,22 @@ impl Journal {
     /// The same, with answers sealed.
     pub(crate) fn sealed_by(self, seal: &Seal) -> Self {
         Self { seal: seal.clone(), ..self }
+    }
+
+    /// The same, of a store that is behind a cache.
+    #[cfg(feature = "redis")]
+    pub(in crate::stores) fn before(self, cache: &Arc<Cache>) -> Self {
+        Self { cache: Some(cache.clone()), ..self }
+    }
+
+    /// An answer was committed under `lease`, past the store's own calls.
+    pub(crate) async fn ended(&self, lease: &Lease) {
+        #[cfg(feature = "redis")]
+        if let Some(cache) = &self.cache {
+            cache.end(lease).await;
+        }
+        #[cfg(not(feature = "redis"))]
+        let _ = lease;
     }
 
     /// What is known of the run that `lease` is for, if the lease is still its last claim.

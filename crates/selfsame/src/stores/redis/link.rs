@@ -110,6 +110,23 @@ impl Link {
         second.map_err(|fault| fault.after(first.kind))
     }
 
+    /// The same for who is in a hurry: it is made once more only where the connection was lost, and all of the
+    /// time is for both.
+    pub(super) async fn ask_within(
+        &self,
+        time_out: Duration,
+        access: Access,
+        ask: Ask<'_>,
+    ) -> Result<Value, Fault> {
+        let until = Instant::now() + time_out;
+        match self.ask_once(access, &ask, until).await {
+            Err(fault) if fault.is_over && Instant::now() < until => {
+                self.ask_once(access, &ask, until).await
+            }
+            answered => answered,
+        }
+    }
+
     /// What Redis answers by then.
     pub(super) async fn ask_once(
         &self,

@@ -12,6 +12,7 @@
 //! round trip, too. Time is Redis'.
 
 mod address;
+mod aside;
 mod bell;
 mod buckets;
 mod changes;
@@ -41,6 +42,7 @@ use parking_lot::Mutex;
 use redis::Value;
 use selfsame_core::{RecordId, StoreError, Timestamp};
 
+pub(super) use aside::{Aside, Put, Rank};
 pub use options::RedisOptions;
 pub use trouble::RedisOpenError;
 

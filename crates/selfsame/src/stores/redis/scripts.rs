@@ -24,6 +24,10 @@ pub(super) static REPLACE: Script = Script::new(
     |answer| matches!(answer, Value::BulkString(said) if said == b"done"),
 );
 
+/// Puts an entry into a cache, unless what is there says more.
+pub(super) static PUT: Script =
+    Script::new(include_str!("put.lua"), |answer| matches!(answer, Value::Int(1)));
+
 /// A script, and the name by which a server knows it that has run it before.
 pub(super) struct Script {
     text: &'static str,
