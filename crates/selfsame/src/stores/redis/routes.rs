@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Value, cmd};
+use selfsame_core::StoreErrorKind;
 use tokio::time::{Instant, sleep};
 
 use super::address::{Address, Form};
@@ -158,9 +159,13 @@ impl Routes {
         errand: Errand,
         ask: &Ask<'_>,
     ) -> Result<Value, Fault> {
-        let until = errand.begun + self.time_out;
         let mut redirected = 0;
         loop {
+            let time_out = match fault.kind {
+                StoreErrorKind::MayHaveLanded => errand.access.share_of(self.time_out),
+                _ => self.time_out,
+            };
+            let until = errand.begun + time_out;
             let Some(turn) = fault.turn.clone().filter(|_| Instant::now() < until) else {
                 return Err(fault);
             };
