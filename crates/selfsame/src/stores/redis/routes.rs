@@ -161,9 +161,7 @@ impl Routes {
         let until = errand.begun + self.time_out;
         let mut redirected = 0;
         loop {
-            let Some(turn) = fault.turn.clone().filter(|_| Instant::now() < until) else {
-                return Err(fault);
-            };
+            let Some(turn) = fault.turn.clone() else { return Err(fault) };
             redirected += usize::from(turn != Turn::Later);
             if redirected > REDIRECTED_MAX {
                 redirected = 0;
@@ -184,6 +182,10 @@ impl Routes {
                     (self.master(errand.bucket), Turned::No)
                 }
             };
+            // With too little time left nobody would hear the answer, nor know what became of it.
+            if Instant::now() + PAUSE >= until {
+                return Err(fault);
+            }
             match self.ask_at(node, errand, ask, turned).await {
                 Ok(answer) => return Ok(answer),
                 // What is known of this try says nothing of those before.
