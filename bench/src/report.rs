@@ -214,12 +214,18 @@ pub(crate) fn number(value: f64) -> String {
         ..0.1 => format!("{value:.3}"),
         0.1..10.0 => format!("{value:.2}"),
         10.0..100.0 => format!("{value:.1}"),
-        _ => {
-            let digits = format!("{value:.0}");
-            let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
-            String::from_utf8(groups.join(&b","[..])).expect("digits are ASCII")
-        }
+        _ => grouped(&format!("{value:.0}")),
     }
+}
+
+/// All digits; thousands apart.
+pub(crate) fn count(count: usize) -> String {
+    grouped(&count.to_string())
+}
+
+fn grouped(digits: &str) -> String {
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().collect();
+    String::from_utf8(groups.join(&b","[..])).expect("digits are ASCII")
 }
 
 /// A Markdown table whose columns line up for those who read it plain.

@@ -4,7 +4,7 @@ mod faults;
 mod relay;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -21,8 +21,8 @@ use crate::{Options, machine, report};
 /// How many callers there are, and how long each rests after a pair: some thousand keys in all.
 const CALLERS: usize = 16;
 const REST: Duration = Duration::from_millis(5);
-/// How long they go on before the fault, and, where that is not at once, beside it.
-const BEFORE: Duration = Duration::from_secs(1);
+/// How many answers are recorded before the fault.
+const BEFORE: usize = 2000;
 const TIME_OUT: Duration = Duration::from_secs(2);
 
 /// How records are kept.
@@ -66,6 +66,13 @@ const SET_UPS: &[SetUp] = &[
     },
 ];
 
+/// What all callers share.
+struct Work {
+    keys: Keys,
+    recorded: AtomicUsize,
+    is_over: AtomicBool,
+}
+
 /// What became of keys whose answers had been recorded.
 #[derive(Default)]
 struct Lost {
@@ -99,7 +106,7 @@ impl Lost {
     fn line(&self, set_up: &SetUp, fault: Fault) -> Vec<String> {
         let mut line = vec![set_up.name.to_owned(), fault.name().to_owned()];
         let counts = [self.acknowledged, self.lost, self.second_runs];
-        line.extend(counts.map(|count| report::number(count as f64)));
+        line.extend(counts.map(report::count));
         line.push(if self.refused > 0 { "yes" } else { "no" }.to_owned());
         line
     }
@@ -110,27 +117,29 @@ async fn lose(set_up: &SetUp, fault: Fault) -> Result<Lost> {
     let mut scene = Scene::start(set_up, fault).await?;
     let options = (set_up.options)(RedisOptions::default().time_out(TIME_OUT));
     let store = Arc::new(RedisStore::open(&scene.url(), options).await?);
-    let is_over = Arc::new(AtomicBool::new(false));
-    let keys = Arc::new(Keys::from(0));
+    let work = Arc::new(Work { keys: Keys::from(0), recorded: 0.into(), is_over: false.into() });
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
-        callers.spawn(call(store.clone(), keys.clone(), is_over.clone()));
+        callers.spawn(call(store.clone(), work.clone()));
     }
-    sleep(BEFORE).await;
+    while work.recorded.load(Ordering::Relaxed) < BEFORE {
+        sleep(REST).await;
+    }
     scene.strike(fault).await;
-    is_over.store(true, Ordering::Relaxed);
+    work.is_over.store(true, Ordering::Relaxed);
     let recorded = callers.join_all().await.concat();
     scene.recover(fault).await;
     ask_again(&store, &recorded).await
 }
 
 /// Claims and completes new keys until it is over, whatever fails, and tells whose answers were recorded.
-async fn call(store: Arc<RedisStore>, keys: Arc<Keys>, is_over: Arc<AtomicBool>) -> Vec<Ask> {
+async fn call(store: Arc<RedisStore>, work: Arc<Work>) -> Vec<Ask> {
     let answer = work::answer(work::ANSWER_BYTES);
     let mut recorded = Vec::new();
-    while !is_over.load(Ordering::Relaxed) {
-        let ask = keys.next();
+    while !work.is_over.load(Ordering::Relaxed) {
+        let ask = work.keys.next();
         if record(&store, &ask, &answer).await {
+            work.recorded.fetch_add(1, Ordering::Relaxed);
             recorded.push(ask);
         }
         sleep(REST).await;

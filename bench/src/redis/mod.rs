@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use selfsame::stores::{RedisOptions, RedisStore};
+use selfsame::stores::{NearStore, RedisOptions, RedisStore};
 use selfsame_core::FullStore;
 use selfsame_test_redis::Server;
 use tempfile::TempDir;
@@ -25,6 +25,9 @@ const REDIS_CPU: &str = "Redis CPU µs";
 const COLUMNS: &[&str] =
     &[RATE, PAIR_P50, PAIR_P99, CLAIM_P50, "claim p99 ms", CLIENT_CPU, REDIS_CPU];
 const PLAIN_COLUMNS: &[&str] = &[RATE, "p50 ms", "p99 ms"];
+
+/// How much may be near: all that is replayed.
+const NEAR_BYTES: usize = 64 << 20;
 
 const OURS: &str = "selfsame";
 const USUAL: &str = "usual";
@@ -81,9 +84,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                     sets.add(&name, bare::sets(server, connections, each, time)?);
                 }
             }
-            let name = format!("{keeps}: {OURS}, replays");
+            let name = our_replays(keeps);
             if options.wants(&name) {
                 replays.add(&name, runtime.block_on(work::replays(ours, 64, time))?);
+            }
+            let name = near_replays(keeps);
+            if options.wants(&name) {
+                let near: Arc<dyn FullStore> = Arc::new(NearStore::new(ours.clone(), NEAR_BYTES));
+                replays.add(&name, runtime.block_on(work::replays(&near, 64, time))?);
             }
             let name = format!("{keeps}: {USUAL}, replays");
             if options.wants(&name) {
@@ -97,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ),
         format!("\"{USUAL}\" has a pool of {} connections.", usual::POOL),
     ];
-    let targets = speed_targets(&pairs, &sets);
+    let targets = speed_targets(&pairs, &sets, &replays);
     report::publish(options, &notes, &[pairs, sets, replays], &targets)
 }
 
@@ -170,11 +178,19 @@ fn at(keeps: &str, who: &str, in_flight: usize) -> String {
     format!("{keeps}: {who}, {in_flight} in flight")
 }
 
+fn our_replays(keeps: &str) -> String {
+    format!("{keeps}: {OURS}, replays")
+}
+
+fn near_replays(keeps: &str) -> String {
+    format!("{keeps}: {OURS} and what is near, replays")
+}
+
 fn lone_set(keeps: &str) -> String {
     format!("{keeps}: a lone SET")
 }
 
-fn speed_targets(pairs: &Table, sets: &Table) -> Vec<Target> {
+fn speed_targets(pairs: &Table, sets: &Table, replays: &Table) -> Vec<Target> {
     let times = |in_flight, least| {
         let found = pairs.ratio(&at(ALWAYS, OURS, in_flight), &at(ALWAYS, USUAL, in_flight));
         Target::at_least(&format!("{ALWAYS}: pairs at {in_flight}, of \"{USUAL}\""), least, found)
@@ -184,6 +200,12 @@ fn speed_targets(pairs: &Table, sets: &Table) -> Vec<Target> {
         let found = Table::ratio_between(claim, (sets, &lone_set(keeps), "p50 ms"));
         Target::below(&format!("{keeps}: p50 of a lone claim, of a lone SET"), 1.5, found)
     };
+    let near = |keeps| {
+        let found = replays.ratio(&near_replays(keeps), &our_replays(keeps));
+        let what = format!("{keeps}: replays of what is near, of those by Redis");
+        Target::at_least(&what, 3.0, found)
+    };
     let lone = SERVERS.map(|(keeps, _)| lone(keeps));
-    [times(64, 1.2), times(256, 2.0)].into_iter().chain(lone).flatten().collect()
+    let near = SERVERS.map(|(keeps, _)| near(keeps));
+    [times(64, 1.2), times(256, 2.0)].into_iter().chain(lone).chain(near).flatten().collect()
 }

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use selfsame::stores::{RedisOptions, RedisStore};
 use selfsame_core::conformance::Bench;
-use selfsame_core::conformance::samples::{MARGIN, RETENTION, answer, ask, retry};
-use selfsame_core::{Ask, Claimed, Facts, Recorded, Store};
+use selfsame_core::conformance::samples::{LEASE, MARGIN, RETENTION, answer, ask, retry};
+use selfsame_core::{Ask, Claimed, Facts, Recorded, Release, Store};
 use selfsame_test_redis::Server;
 use tokio::time::sleep;
 
 use crate::support::{RedisBench, complete, run};
 
+/// Where name and count lie.
+const GUARD: &str = "selfsame:{0}:guard";
 /// By when what was written has been counted.
 const COUNTED: Duration = Duration::from_millis(400);
 
@@ -48,7 +50,7 @@ async fn an_operator_may_know_better() {
     bench.command(&["flushdb"]);
     expect_closed(&first, &ask("k")).await;
     // What docs/REDIS.md says.
-    bench.command(&["hset", "selfsame:{0}:guard", "closed_until", "0"]);
+    bench.command(&["hset", GUARD, "closed_until", "0"]);
     complete(&first, &ask("k")).await;
     complete(&second, &ask("other")).await;
 }
@@ -103,6 +105,30 @@ async fn a_server_that_went_back_in_time_is_noticed_and_serves_what_it_knows() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_looks_unfinished_after_a_loss_is_not_run_again() {
+    let bench = RedisBench::new();
+    let store = bench.store().await;
+    let (dead, failed, known) = (ask("dead"), ask("failed"), ask("known"));
+    run(&store, &dead).await;
+    let lease = run(&store, &failed).await;
+    let _freed = store.release(&lease, Release::Retry).await.expect("it works");
+    complete(&store, &known).await;
+    bench.pass(LEASE + MARGIN).await;
+    // Only what tells of a loss is lost, as by a replica that has not got the last of it.
+    bench.command(&["del", GUARD]);
+    for unfinished in [&dead, &failed] {
+        let error = store.claim(&retry(unfinished)).await.expect_err("it may have been finished");
+        assert!(error.is_retryable() && error.to_string().contains("lost records"), "{error}");
+    }
+    let replay = store.claim(&retry(&known)).await.expect("what is known is answered");
+    assert!(matches!(replay, Claimed::Replay(_)), "{replay:?}");
+    bench.command(&["hset", GUARD, "closed_until", "0"]);
+    for unfinished in [&dead, &failed] {
+        complete(&store, &retry(unfinished)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_crash_that_loses_nothing_closes_nothing() {
     let mut server = Server::start();
     let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
@@ -146,7 +172,7 @@ async fn an_installation_keeps_its_secret_or_what_has_the_old_one_stops() {
     for store in [&first, &second] {
         store.claim(&ask("k")).await.expect_err("it goes by another secret");
     }
-    bench.command(&["hset", "selfsame:{0}:guard", "closed_until", "0"]);
+    bench.command(&["hset", GUARD, "closed_until", "0"]);
     complete(&new, &ask("k")).await;
     for store in [&first, &second] {
         let error = store.claim(&ask("k")).await.expect_err("still");

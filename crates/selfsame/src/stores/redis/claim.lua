@@ -6,7 +6,7 @@ if guard ~= '' then
   local found = redis.call('HMGET', KEYS[2], 'id', 'beats', 'closed_until')
   local closed = found[3] and tonumber(found[3]) > time[1] * 1000 + time[2] / 1000 + ahead
   if found[1] ~= guard or closed or tonumber(found[2] or 0) < tonumber(beats) then
-    return { time[1], time[2], redis.call('GET', KEYS[1]) or 0 }
+    return { time[1], time[2], redis.call('GET', KEYS[1]) or 0, 0 }
   end
 end
 local base = struct.pack('>I4I4', time[1], time[2])

@@ -23,8 +23,8 @@ enum Said {
     /// It was, and is claimed since then.
     New(Timestamp, Box<Draft>),
     Known(Timestamp, Vec<u8>),
-    /// Records were lost, of which this may be one.
-    Refused,
+    /// Records were lost, of which this may be one, or what was written of it last.
+    Doubted(Timestamp, Option<Vec<u8>>),
 }
 
 impl RedisStore {
@@ -32,14 +32,15 @@ impl RedisStore {
         self.guard.check()?;
         let ask = &*fit(ask);
         for _ in 0..LOOKS_MAX {
-            let (now, value) = match self.claim_new(ask).await? {
+            let (now, value, is_doubted) = match self.claim_new(ask).await? {
                 Said::New(now, draft) => {
                     let (claimed, record) = selfsame_core::claim(None::<&Record>, ask, now);
                     self.own.remember(record.expect("a new key runs"), *draft);
                     return Ok(claimed);
                 }
-                Said::Known(now, value) => (now, value),
-                Said::Refused => {
+                Said::Known(now, value) => (now, value, false),
+                Said::Doubted(now, Some(value)) => (now, value, true),
+                Said::Doubted(_, None) => {
                     self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
                     continue;
                 }
@@ -47,6 +48,11 @@ impl RedisStore {
             let found = value::read(&ask.id, &value)?;
             let (claimed, next) = selfsame_core::claim(Some(&found.record), ask, now);
             let Some(next) = next else { return Ok(claimed) };
+            if is_doubted && matches!(claimed, Claimed::Run(_)) {
+                // What looks unfinished may have been finished since.
+                self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
+                continue;
+            }
             match self.replace(&ask.id, &found.seen, Some(&next), now).await? {
                 Replaced::Done => return Ok(claimed),
                 Replaced::Changed | Replaced::Gone => {}
@@ -83,14 +89,15 @@ impl RedisStore {
         let (seconds, micros) = number().zip(number()).ok_or_else(|| strange(Access::Write))?;
         let at = Moment { seconds, micros };
         let now = Timestamp::from_millis(at.as_millis() + ahead_ms);
-        match said.next() {
-            None => {
+        match (said.next(), said.next()) {
+            (None, _) => {
                 draft.made(at);
                 Ok(Said::New(now, Box::new(draft)))
             }
-            Some(Value::BulkString(value)) => Ok(Said::Known(now, value)),
-            Some(Value::Int(_)) => Ok(Said::Refused),
-            Some(_) => Err(strange(Access::Write)),
+            (Some(Value::BulkString(value)), None) => Ok(Said::Known(now, value)),
+            (Some(Value::BulkString(value)), Some(_)) => Ok(Said::Doubted(now, Some(value))),
+            (Some(Value::Int(_)), _) => Ok(Said::Doubted(now, None)),
+            _ => Err(strange(Access::Write)),
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | connection | carries |
 //! |---|---|
-//! | four to each master, sharded by record | calls about one record, of all callers at once |
+//! | eight to each master, sharded by record | calls about one record, of all callers at once |
 //! | one to each master | scans: finding, counting, sweeping; facts |
 //! | bell | wake-ups for those who wait; it listens |
 //! | guide, in a cluster | who has what, and wake-ups that are sent |

@@ -10,9 +10,9 @@ use super::options::RedisOptions;
 use super::safety::Safety;
 use super::source::Source;
 
-/// How many connections carry calls about records: Redis reads 16 KiB of one at a time, and makes all
+/// How many connections carry calls about records: Redis reads 16 KiB of each, a dozen calls, and makes all
 /// it has read durable at once.
-const LINKS: usize = 4;
+const LINKS: usize = 8;
 
 /// How long a step of a scan may take.
 const LOOK_TIME_OUT: Duration = Duration::from_secs(60);

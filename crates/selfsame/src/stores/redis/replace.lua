@@ -6,8 +6,7 @@ if head == '' then
 end
 -- This was sent before: no two writes have the same head. It is written once more, because only what a connection
 -- itself has written can be waited for.
-local is_done = value ~= '' and head == string.sub(value, 1, #seen)
-if head ~= seen and not is_done then
+if head ~= seen and (value == '' or head ~= string.sub(value, 1, #seen)) then
   return 'changed'
 elseif value == '' then
   redis.call('DEL', KEYS[1])
