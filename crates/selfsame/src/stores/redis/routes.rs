@@ -161,14 +161,12 @@ impl Routes {
     ) -> Result<Value, Fault> {
         let mut redirected = 0;
         loop {
+            let Some(turn) = fault.turn.clone() else { return Err(fault) };
             let time_out = match fault.kind {
                 StoreErrorKind::MayHaveLanded => errand.access.share_of(self.time_out),
                 _ => self.time_out,
             };
             let until = errand.begun + time_out;
-            let Some(turn) = fault.turn.clone().filter(|_| Instant::now() < until) else {
-                return Err(fault);
-            };
             redirected += usize::from(turn != Turn::Later);
             if redirected > REDIRECTED_MAX {
                 redirected = 0;
@@ -189,6 +187,10 @@ impl Routes {
                     (self.master(errand.bucket), Turned::No)
                 }
             };
+            // With too little time left nobody would hear the answer, nor know what became of it.
+            if Instant::now() + PAUSE >= until {
+                return Err(fault);
+            }
             match self.ask_at(node, errand, ask, turned).await {
                 Ok(answer) => return Ok(answer),
                 // What is known of this try says nothing of those before.
