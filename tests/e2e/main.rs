@@ -48,6 +48,7 @@ mod postgres;
 mod probe;
 mod real_clients;
 mod redis;
+mod redis_cluster;
 mod refusals;
 mod reload;
 mod retention;

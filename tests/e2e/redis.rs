@@ -73,7 +73,7 @@ fn after_a_flush_nothing_that_ran_runs_again() {
     assert!(gateway.log().contains("Redis has lost records"), "{}", gateway.log());
     assert_eq!(ledger.effects("k"), 1);
     // An operator knows better.
-    server.command(0, &["hset", "selfsame:guard", "closed_until", "0"]);
+    server.command(0, &["hset", "selfsame:{0}:guard", "closed_until", "0"]);
     assert_eq!(charge.send().status, 201);
     assert_eq!(ledger.effects("k"), 2);
 }

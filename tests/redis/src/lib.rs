@@ -1,7 +1,11 @@
-//! A Redis server of a test's own: in a temporary folder, on a free port, with an append-only file.
+//! A Redis server, a cluster, or a server with a sentinel, of a test's own: in temporary folders, on free ports, with
+//! append-only files.
 //!
 //! A guardian process holds the far end of a pipe. When the test process ends, in whichever way,
 //! the pipe closes, and the guardian stops the server by its id and removes the folder.
+
+mod cluster;
+mod sentinel;
 
 use std::fs;
 use std::net::TcpListener;
@@ -10,7 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
+pub use cluster::Cluster;
 pub use selfsame_test_certificates::{Authority, Signed};
+pub use sentinel::Watched;
 
 /// Where Debian has the programs.
 const SERVER: &str = "/usr/bin/redis-server";
@@ -58,7 +64,7 @@ impl Server {
     ///
     /// As [`Server::start`].
     pub fn start_with(settings: &[&str]) -> Self {
-        Self::launch(settings, None)
+        Self::launch(settings, None, None)
     }
 
     /// The same, and it shows `own` to whoever connects: nobody is served in plain text.
@@ -67,29 +73,36 @@ impl Server {
     ///
     /// As [`Server::start`].
     pub fn start_encrypted(own: &Signed) -> Self {
-        Self::launch(&[], Some(own))
+        Self::launch(&[], Some(own), None)
     }
 
-    fn launch(settings: &[&str], own: Option<&Signed>) -> Self {
+    /// The same among others that show each other certificates of `authority`, too.
+    fn start_among(settings: &[&str], authority: &Authority) -> Self {
+        let own = authority.server("localhost");
+        Self::launch(settings, Some(&own), Some(authority))
+    }
+
+    fn launch(settings: &[&str], own: Option<&Signed>, among: Option<&Authority>) -> Self {
         for program in [SERVER, CLIENT] {
             let is_there = Path::new(program).exists();
             assert!(is_there, "{program} is missing: install Debian's redis-server");
         }
-        let folder = tempfile::Builder::new().prefix("selfsame-redis-").tempdir();
-        let folder = folder.expect("there is a place for temporary folders").keep();
+        let folder = folder();
+        let write = |name: &str, text: &str| {
+            fs::write(folder.join(name), text).expect("the folder is ours");
+        };
         if let Some(own) = own {
-            fs::write(folder.join("own.crt"), &own.certificate).expect("the folder is ours");
-            fs::write(folder.join("own.key"), &own.key).expect("the folder is ours");
+            write("own.crt", &own.certificate);
+            write("own.key", &own.key);
+            write("authority.crt", &among.map_or(own.certificate.clone(), Authority::pem));
         }
-        let guardian = Command::new("sh")
-            .args(["-c", GUARDIAN, "guardian"])
-            .arg(&folder)
-            .stdin(Stdio::piped())
-            .spawn()
-            .expect("sh runs");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let port = listener.local_addr().expect("bound").port();
-        drop(listener);
+        if let Some(authority) = among {
+            let client = authority.client("server");
+            write("client.crt", &client.certificate);
+            write("client.key", &client.key);
+        }
+        let guardian = guardian(&folder);
+        let [port] = free_ports();
         let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
         let redis = serve(&folder, port, &settings, own.is_some());
         let server = Self { folder, port, settings, is_encrypted: own.is_some(), redis, guardian };
@@ -208,6 +221,25 @@ impl Drop for Server {
     }
 }
 
+fn folder() -> PathBuf {
+    let folder = tempfile::Builder::new().prefix("selfsame-redis-").tempdir();
+    folder.expect("there is a place for temporary folders").keep()
+}
+
+fn guardian(folder: &Path) -> Child {
+    Command::new("sh")
+        .args(["-c", GUARDIAN, "guardian"])
+        .arg(folder)
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("sh runs")
+}
+
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
+    listeners.map(|listener| listener.local_addr().expect("bound").port())
+}
+
 fn serve(folder: &Path, port: u16, settings: &[String], is_encrypted: bool) -> Child {
     let file = |name: &str| folder.join(name).display().to_string();
     let mut server = Command::new(SERVER);
@@ -223,6 +255,8 @@ fn serve(folder: &Path, port: u16, settings: &[String], is_encrypted: bool) -> C
         ("save", "3600 1"),
         ("appendonly", "yes"),
         ("appendfsync", "everysec"),
+        // Else a replica counts as one a second before it is sent anything.
+        ("repl-diskless-sync", "no"),
     ] {
         set(name, value);
     }
@@ -232,8 +266,12 @@ fn serve(folder: &Path, port: u16, settings: &[String], is_encrypted: bool) -> C
         set("tls-port", &port);
         set("tls-cert-file", &file("own.crt"));
         set("tls-key-file", &file("own.key"));
-        set("tls-ca-cert-file", &file("own.crt"));
+        set("tls-ca-cert-file", &file("authority.crt"));
         set("tls-auth-clients", "no");
+        if folder.join("client.crt").exists() {
+            set("tls-client-cert-file", &file("client.crt"));
+            set("tls-client-key-file", &file("client.key"));
+        }
     } else {
         set("port", &port);
     }

@@ -277,7 +277,11 @@ fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
                 Err(error) => Err(Wrong::Because(error.to_string())),
             }
         }
-        ("redis" | "rediss", rest) => {
+        (
+            "redis" | "rediss" | "redis-cluster" | "rediss-cluster" | "redis-sentinel"
+            | "rediss-sentinel",
+            rest,
+        ) => {
             let url = format!("{scheme}:{rest}");
             match RedisStore::check_address(&url) {
                 Ok(()) => Ok(StoreUrl::Redis(RedisUrl(url))),
@@ -285,7 +289,7 @@ fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
                 Err(error) => Err(Wrong::Because(error.to_string())),
             }
         }
-        ("redis-cluster" | "mysql" | "dynamodb", _) => Err(Wrong::Later(format!("\"{scheme}:\""))),
+        ("mysql" | "dynamodb", _) => Err(Wrong::Later(format!("\"{scheme}:\""))),
         _ => Err(Wrong::Because(format!("expected {}, found \"{scheme}:\"", STORE_URL.expected))),
     }
 }
@@ -410,7 +414,9 @@ mod tests {
             let complaint = take(&STORE_URL, text).expect_err("unknown");
             assert!(!complaint.contains("hunter2"), "{complaint}");
         }
-        for text in ["postgres://me:hunter2@a/b", "rediss://me:hunter2@a/1"] {
+        for text in
+            ["postgres://me:hunter2@a/b", "rediss://me:hunter2@a/1", "redis-cluster://:hunter2@a"]
+        {
             let store = take(&STORE_URL, text).expect("an address");
             assert!(!format!("{store:?}").contains("hunter2"), "{store:?}");
         }
@@ -430,11 +436,26 @@ mod tests {
 
     #[test]
     fn a_redis_is_named_by_its_address() {
-        for text in ["redis://a", "redis://:secret@a:6380/3", "rediss://a?sslrootcert=/ca.pem"] {
+        for text in [
+            "redis://a",
+            "redis://:secret@a:6380/3",
+            "rediss://a?sslrootcert=/ca.pem",
+            "redis-cluster://:secret@a:7000,b:7000",
+            "rediss-cluster://a?sslrootcert=/ca.pem",
+            "redis-sentinel://:secret@a,b:26380/main/3",
+            "rediss-sentinel://a/main?sentinel_password=secret",
+        ] {
             let url = RedisUrl(text.to_owned());
             assert_eq!(take(&STORE_URL, text), Ok(StoreUrl::Redis(url)), "{text}");
         }
-        for text in ["redis:", "redis:a", "redis://a:port", "rediss://a/#insecure"] {
+        for text in [
+            "redis:",
+            "redis:a",
+            "redis://a:port",
+            "rediss://a/#insecure",
+            "redis-cluster://a/1",
+            "redis-sentinel://a",
+        ] {
             let complaint = take(&STORE_URL, text).expect_err("no address");
             assert!(complaint.contains("found another form of \"redis"), "{complaint}");
         }
@@ -457,7 +478,7 @@ mod tests {
         for text in ["file:", "file://host/x", "data"] {
             assert_eq!(take(&STORE_URL, text), Err(form(&STORE_URL, text)));
         }
-        for scheme in ["redis-cluster", "mysql", "dynamodb"] {
+        for scheme in ["mysql", "dynamodb"] {
             let expected = format!(
                 "\"{scheme}:\" is not supported yet by this version; write {}",
                 STORE_URL.expected

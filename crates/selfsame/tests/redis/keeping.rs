@@ -113,11 +113,12 @@ async fn keys_of_others_are_left_alone() {
     let bench = RedisBench::new();
     let store = bench.store().await;
     complete(&store, &ask("ours")).await;
-    for key in ["other", "selfsame:{x}", "selfsame:{", "selfsame:other"] {
+    let elsewhere = key(&ask("ours")).replace("{0}", "{1}");
+    for key in ["other", "selfsame:{0}:x", "selfsame:{", "selfsame:other", &elsewhere] {
         bench.command(&["set", key, "theirs"]);
     }
     while !store.sweep(2).await.expect("it works").finished {}
-    assert_eq!(bench.command(&["get", "selfsame:{x}"]), "theirs");
+    assert_eq!(bench.command(&["get", "selfsame:{0}:x"]), "theirs");
 }
 
 #[tokio::test(flavor = "multi_thread")]

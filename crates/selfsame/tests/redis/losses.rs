@@ -48,7 +48,7 @@ async fn an_operator_may_know_better() {
     bench.command(&["flushdb"]);
     expect_closed(&first, &ask("k")).await;
     // What docs/REDIS.md says.
-    bench.command(&["hset", "selfsame:guard", "closed_until", "0"]);
+    bench.command(&["hset", "selfsame:{0}:guard", "closed_until", "0"]);
     complete(&first, &ask("k")).await;
     complete(&second, &ask("other")).await;
 }
@@ -146,7 +146,7 @@ async fn an_installation_keeps_its_secret_or_what_has_the_old_one_stops() {
     for store in [&first, &second] {
         store.claim(&ask("k")).await.expect_err("it goes by another secret");
     }
-    bench.command(&["hset", "selfsame:guard", "closed_until", "0"]);
+    bench.command(&["hset", "selfsame:{0}:guard", "closed_until", "0"]);
     complete(&new, &ask("k")).await;
     for store in [&first, &second] {
         let error = store.claim(&ask("k")).await.expect_err("still");

@@ -1,13 +1,16 @@
 //! The laws of `selfsame-core` over Redis, and what that store promises beyond them.
 #![cfg(feature = "redis")]
 
+mod cluster;
 mod crashes;
 mod damage;
+mod failover;
 mod keeping;
 mod losses;
 mod opening;
 mod replicas;
 mod rivals;
+mod sentinel;
 #[path = "../shared/crashes.rs"]
 mod shared_crashes;
 #[path = "../shared/rivals.rs"]

@@ -3,7 +3,7 @@
 use selfsame::stores::{RedisOpenError, RedisOptions, RedisStore};
 use selfsame_core::Store;
 use selfsame_core::conformance::samples::{answer, ask};
-use selfsame_test_redis::{Authority, Server};
+use selfsame_test_redis::{Authority, Cluster, Server};
 
 use crate::support::{RedisBench, SERVER, USER, complete, make_user, run, unverified};
 
@@ -114,4 +114,91 @@ async fn a_replica_is_refused_and_so_is_what_a_master_becomes() {
     assert!(error.is_retryable(), "{error}");
     let error = store.complete(&lease, &answer("done")).await.expect_err("nor this");
     assert!(error.is_retryable(), "{error}");
+}
+
+/// Ends all connections but that which says so.
+fn cut(server: &Server) {
+    server.command(0, &["client", "kill", "type", "normal"]);
+}
+
+#[tokio::test]
+async fn a_server_that_begins_to_lose_records_takes_no_new_key_until_it_keeps_them_again() {
+    let server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it keeps records");
+    complete(&store, &ask("known")).await;
+    let running = run(&store, &ask("running")).await;
+    server.command(0, &["config", "set", "maxmemory-policy", "allkeys-lru"]);
+    cut(&server);
+    let error = store.claim(&ask("new")).await.expect_err("it would not be kept");
+    assert!(error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("maxmemory-policy is allkeys-lru"), "{error}");
+    // What is known is told, and what runs may end.
+    assert!(store.get(&ask("known").id).await.expect("it works").is_some());
+    let recorded = store.complete(&running, &answer("done")).await;
+    assert!(recorded.is_ok(), "it is better recorded than not: {recorded:?}");
+    server.command(0, &["config", "set", "maxmemory-policy", "noeviction"]);
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+    complete(&store, &ask("new")).await;
+}
+
+#[tokio::test]
+async fn a_server_that_no_longer_tells_takes_no_new_key() {
+    let server = Server::start();
+    make_user(&server);
+    server.command(0, &["acl", "setuser", "keys", "+role", "+config|get"]);
+    let store = RedisStore::open(&server.url_as(USER, 0), RedisOptions::default()).await;
+    let store = store.expect("it tells");
+    complete(&store, &ask("known")).await;
+    server.command(0, &["acl", "setuser", "keys", "-config|get"]);
+    cut(&server);
+    let error = store.claim(&ask("new")).await.expect_err("nobody knows");
+    assert!(error.to_string().contains("accept_unverified"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_is_opened_as_one_and_its_masters_keep_records() {
+    let cluster = Cluster::start();
+    let server = cluster.server(1).url(0);
+    let error = refused(&server).await;
+    assert!(matches!(error, RedisOpenError::Cluster { .. }), "{error}");
+    let error = refused(&SERVER.url(0).replace("redis:", "redis-cluster:")).await;
+    assert!(error.to_string().contains("cluster support disabled"), "{error}");
+    cluster.server(2).command(0, &["config", "set", "appendonly", "no"]);
+    let error = refused(&cluster.url()).await;
+    assert!(matches!(error, RedisOpenError::Unsafe { .. }), "{error}");
+    cluster.server(2).command(0, &["config", "set", "appendonly", "yes"]);
+    let store = RedisStore::open(&cluster.url(), RedisOptions::default()).await.expect("they do");
+    complete(&store, &ask("k")).await;
+    // One of three begins to lose records: a third of the keys.
+    cluster.server(1).command(0, &["config", "set", "appendfsync", "no"]);
+    cut(cluster.server(1));
+    let mut refused = 0;
+    for at in 0..60 {
+        match store.claim(&ask(&format!("new-{at}"))).await {
+            Ok(_) => {}
+            Err(error) => {
+                assert!(error.to_string().contains("appendfsync is no"), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!((5..40).contains(&refused), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_encrypted_cluster_is_the_right_one() {
+    let (ours, others) = (Authority::new("ours"), Authority::new("others"));
+    let cluster = Cluster::start_encrypted(&ours);
+    let trusting = |authority: &Authority, name: &str| {
+        let file = cluster.keep(name, &authority.pem());
+        format!("{}?sslrootcert={}", cluster.url(), file.display())
+    };
+    let store = RedisStore::open(&trusting(&ours, "ours.crt"), RedisOptions::default()).await;
+    let store = store.expect("it is the right one");
+    for at in 0..20 {
+        complete(&store, &ask(&format!("k-{at}"))).await;
+    }
+    refused(&trusting(&others, "others.crt")).await;
+    refused(&cluster.url()).await;
 }

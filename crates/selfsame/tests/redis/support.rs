@@ -22,12 +22,14 @@ pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(|| {
 /// A user that may do no more than a store must: what docs/REDIS.md lets it do.
 pub(crate) const USER: &str = "keys:correct-horse@";
 
+/// What it may do.
+pub(crate) const RULES: &str = "on >correct-horse resetkeys ~selfsame:* resetchannels &selfsame:* -@all \
+     +ping +select +time +eval +evalsha +get +getrange +set +del +scan +pexpire \
+     +hget +hset +hsetnx +hmget +hincrby +wait +publish +subscribe";
+
 pub(crate) fn make_user(server: &Server) {
-    let rules = "on >correct-horse resetkeys ~selfsame:* resetchannels &selfsame:* -@all \
-                 +ping +select +time +eval +evalsha +get +getrange +set +del +scan +pexpire \
-                 +hget +hset +hsetnx +hmget +hincrby +wait +publish +subscribe";
     let mut command = vec!["acl", "setuser", "keys"];
-    command.extend(rules.split_whitespace());
+    command.extend(RULES.split_whitespace());
     server.command(0, &command);
 }
 
@@ -98,7 +100,7 @@ impl Bench for RedisBench {
 
 /// The key under which the record of `ask` lies.
 pub(crate) fn key(ask: &Ask) -> String {
-    format!("selfsame:{{{}}}", ask.id)
+    format!("selfsame:{{0}}:{}", ask.id)
 }
 
 /// The lease of a key that must be free to run.

@@ -12,14 +12,31 @@ use tokio::time::{Instant, sleep};
 
 /// How often work was done, by key, and how often it was unknown whether a claim had landed.
 #[derive(Default)]
-struct Effects {
+pub(crate) struct Effects {
     of: Mutex<HashMap<String, usize>>,
     unheard: AtomicUsize,
     is_over: AtomicBool,
 }
 
+impl Effects {
+    /// Each key ran once, and its answer is there, on each of `stores`.
+    pub(crate) async fn expect_once_each(self, stores: &[&dyn FullStore]) {
+        let effects = self.of.into_inner().expect("no panic holds it");
+        let replays = effects.iter().flat_map(|(key, times)| {
+            assert_eq!(*times, 1, "{key}");
+            stores.iter().map(move |store| async move {
+                let Ok(Claimed::Replay(replay)) = store.claim(&retry(&ask(key))).await else {
+                    panic!("{key} was acknowledged");
+                };
+                assert_eq!(replay.answer, answer(key.clone()));
+            })
+        });
+        join_all(replays).await;
+    }
+}
+
 /// A caller that claims, works and records, and asks again for as long as the database is away.
-async fn one_rival(store: &dyn FullStore, effects: &Effects, key: &str) {
+pub(crate) async fn one_rival(store: &dyn FullStore, effects: &Effects, key: &str) {
     let ask = ask(key);
     let lease = loop {
         match store.claim(&ask).await {
@@ -94,14 +111,6 @@ pub(crate) async fn no_key_runs_twice_and_no_answer_is_lost<S: Send + 'static>(
     };
     let (_, _server) = join(join_all(callers), crashes).await;
 
-    let effects = effects.of.into_inner().expect("no panic holds it");
-    assert!(effects.len() >= CALLERS);
-    let replays = effects.iter().map(|(key, times)| async move {
-        assert_eq!(*times, 1, "{key}");
-        let Ok(Claimed::Replay(replay)) = store.claim(&retry(&ask(key))).await else {
-            panic!("{key} was acknowledged");
-        };
-        assert_eq!(replay.answer, answer(key.clone()));
-    });
-    join_all(replays).await;
+    assert!(effects.of.lock().expect("no panic holds it").len() >= CALLERS);
+    effects.expect_once_each(&[store]).await;
 }

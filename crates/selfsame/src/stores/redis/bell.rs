@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use redis::aio::{PubSubSink, PubSubStream};
-use redis::{Client, cmd};
+use redis::cmd;
 use selfsame_core::{AttemptId, Bell, RecordId, Sleepers};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::link::{Ask, Link};
+use super::source::Source;
 use super::trouble::{Access, Fault};
 use crate::background::{self, Backoff};
 use crate::stores::ears::{Ears, Word};
@@ -31,7 +32,7 @@ pub(super) struct RedisBell {
 impl RedisBell {
     /// Listens at Redis, and again whenever it was away, until it is dropped.
     pub(super) fn start(
-        client: Client,
+        source: impl Into<Source>,
         link: Arc<Link>,
         database: i64,
         time_out: Duration,
@@ -42,7 +43,8 @@ impl RedisBell {
         let channel = format!("selfsame:bell:{database}");
         let own = *AttemptId::random().as_bytes();
         let ears = bell.ears.clone();
-        background::spawn(Ringer { client, link, channel, own, ears, time_out }.run(words));
+        let source = source.into();
+        background::spawn(Ringer { source, link, channel, own, ears, time_out }.run(words));
         bell
     }
 
@@ -73,7 +75,7 @@ impl Bell for RedisBell {
 }
 
 struct Ringer {
-    client: Client,
+    source: Source,
     /// Carries what is said: a connection that listens cannot.
     link: Arc<Link>,
     channel: String,
@@ -107,8 +109,9 @@ impl Ringer {
     }
 
     async fn listen(&self) -> Result<(PubSubSink, PubSubStream), Fault> {
+        let (client, _) = self.source.client().await?;
         let listen = async {
-            let (mut sink, heard) = self.client.get_async_pubsub().await?.split();
+            let (mut sink, heard) = client.get_async_pubsub().await?.split();
             sink.subscribe(&self.channel).await?;
             Ok((sink, heard))
         };

@@ -7,7 +7,7 @@ use selfsame_core::{
 use tokio::time::Instant;
 
 use super::link::Ask;
-use super::scripts::{COMPLETE, Call, REPLACE, key};
+use super::scripts::{COMPLETE, Call, REPLACE};
 use super::trouble::{Access, Fault};
 use super::value::{self, Found, MARGIN, Seen, millis};
 use super::{RedisStore, strange};
@@ -37,8 +37,8 @@ impl RedisStore {
     ) -> Result<(Timestamp, Option<Found>), StoreError> {
         let mut both = pipe();
         // The time first: a moment before the look no lease was over that was not over then.
-        both.cmd("TIME").cmd("GET").arg(key(id));
-        let answer = self.link(id).ask(Access::Read, Ask::All(&both)).await?;
+        both.cmd("TIME").cmd("GET").arg(self.key(id));
+        let answer = self.ask(id, Access::Read, Ask::All(&both)).await?;
         let Value::Array(answers) = answer else { return Err(strange(Access::Read)) };
         let [time, value] = &answers[..] else { return Err(strange(Access::Read)) };
         let now = self.time(time).ok_or_else(|| strange(Access::Read))?;
@@ -58,11 +58,11 @@ impl RedisStore {
         now: Timestamp,
     ) -> Result<Replaced, StoreError> {
         let lives = next.and_then(|next| value::lives(next, now));
-        let call = Call::new(&REPLACE, key(id))
+        let call = Call::new(&REPLACE, self.key(id))
             .arg(*seen)
             .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
             .arg(next.map_or(Vec::new(), value::write));
-        match self.call(id, call).await? {
+        match self.call(id, Access::Write, call).await? {
             Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
             Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),
             Value::BulkString(said) if said == b"gone" => Ok(Replaced::Gone),
@@ -123,14 +123,14 @@ impl RedisStore {
         lease: &Lease,
         answer: &Answer,
     ) -> Result<Recorded, StoreError> {
-        let call = Call::new(&COMPLETE, key(&lease.id))
+        let call = Call::new(&COMPLETE, self.key(&lease.id))
             .number(self.options.ahead())
             .number(lease.fence.number())
             .arg(*lease.attempt_id.as_bytes())
             .arg(value::write_id())
             .number(millis(MARGIN))
             .arg(wire::encode_answer(&lease.id, answer));
-        match self.call(&lease.id, call).await? {
+        match self.call(&lease.id, Access::Write, call).await? {
             Value::Int(until) => Ok(Recorded::Until(Timestamp::from_millis(until.cast_unsigned()))),
             Value::Nil => self.record_by_rule(lease, answer).await,
             _ => Err(strange(Access::Write)),

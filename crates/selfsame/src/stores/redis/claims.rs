@@ -7,7 +7,7 @@ use selfsame_core::{Ask, Claimed, Record, StoreError, Timestamp};
 
 use super::changes::Replaced;
 use super::guard::{GUARD, Known};
-use super::scripts::{CLAIM, Call, key};
+use super::scripts::{CLAIM, Call};
 use super::trouble::Access;
 use super::value::{self, Sums, millis};
 use super::{RedisStore, strange};
@@ -35,7 +35,7 @@ impl RedisStore {
                 Said::New(now) => return Ok(selfsame_core::claim(None::<&Record>, ask, now).0),
                 Said::Known(now, value) => (now, value),
                 Said::Refused => {
-                    self.guard.find_out().await?;
+                    self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
                     continue;
                 }
             };
@@ -54,9 +54,10 @@ impl RedisStore {
         // Of the times only Redis can tell, the script writes the head's.
         let record = Record::first(ask, Timestamp::default());
         let lives = value::lives(&record, Timestamp::default());
-        let Known { id: guard, beats } = self.guard.known(ask);
-        let call = Call::new(&CLAIM, key(&ask.id))
-            .beside(GUARD)
+        let bucket = self.routes.buckets.of(&ask.id);
+        let Known { id: guard, beats } = self.guard.known(bucket, ask);
+        let call = Call::new(&CLAIM, self.key(&ask.id))
+            .beside(self.routes.buckets.beside(bucket, GUARD))
             .number(self.options.ahead())
             .number(millis(ask.lease))
             .number(millis(ask.retention))
@@ -68,7 +69,7 @@ impl RedisStore {
             .arg(value::behind(&record))
             .arg(guard)
             .number(beats);
-        let Value::Array(said) = self.call(&ask.id, call).await? else {
+        let Value::Array(said) = self.call(&ask.id, Access::Claim, call).await? else {
             return Err(strange(Access::Write));
         };
         let mut said = said.into_iter();

@@ -1,10 +1,10 @@
--- Somebody misses records: no new key is taken for as long as they would have been known. Who misses them
--- after that was said, or after it is over, is told so.
-local ahead, id, beats, window, new_id = unpack(ARGV)
+-- Somebody misses records, of this guard's or of one beside it: no new key is taken for as long as they would have been
+-- known. Who misses them after that was said, or after it is over, is told so.
+local ahead, id, beats, window, new_id, beside = unpack(ARGV)
 local now = time(ahead)
 local found, counted, closed = unpack(redis.call('HMGET', KEYS[1], 'id', 'beats', 'closed_until'))
 local is_lost = found ~= id or tonumber(counted or 0) < tonumber(beats)
-if not is_lost then
+if not is_lost and beside == '0' then
   return { now, found, tonumber(counted or 0), tonumber(closed or 0), 0 }
 end
 -- A guard that was made anew, and never closed, is that of somebody who knows nothing of a loss.

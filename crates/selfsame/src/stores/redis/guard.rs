@@ -1,32 +1,36 @@
 //! [`Guard`]: notices that records were lost, by a `FLUSHALL`, a restart without what was kept, or a replica that
 //! took over and had not got everything.
 //!
-//! Beside the records lies a name, and a count that grows while there are writes. A claim of an unknown key says
-//! which name and count its process has seen: where there is another name, or less was counted, the key may be
-//! one of those that were lost, and is not run again. From then on no process takes a new key, for as long as
-//! the lost ones would have been known, unless an operator knows better.
+//! Beside the records of each bucket lies a name, and a count that grows while there are writes. A claim of an unknown
+//! key says which name and count its process has seen: where there is another name, or less was counted, the key may be
+//! one of those that were lost, and is not run again. From then on no process takes a new key of any bucket on that
+//! server, for as long as the lost ones would have been known, unless an operator knows better.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use parking_lot::Mutex;
 use redis::{Value, cmd, pipe};
 use selfsame_core::{Ask, AttemptId, StoreError, StoreErrorKind, Timestamp};
 
-use super::link::{self, Link};
+use super::buckets::Bucket;
+use super::link;
+use super::node::Lane;
 use super::options::RedisOptions;
-use super::scripts::{CLOSE, Call};
+use super::routes::Routes;
+use super::scripts::{CLOSE, COUNT, Call};
 use super::strange;
 use super::trouble::{Access, Fault};
 use super::value::millis;
 use crate::background;
 
-/// Where name and count lie.
-pub(super) const GUARD: &str = "selfsame:guard";
-/// Where small values lie, by their names.
-pub(super) const FACTS: &str = "selfsame:facts";
+/// Where name and count lie, in each bucket.
+pub(super) const GUARD: &str = "guard";
+/// Where small values lie, by their names, in the first.
+pub(super) const FACTS: &str = "facts";
 
 /// How often writes are counted, while there are any.
 const BEAT: Duration = Duration::from_millis(100);
@@ -34,7 +38,7 @@ const BEAT: Duration = Duration::from_millis(100);
 /// For how long no new key is taken where it is not known how long keys live.
 const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What this process has seen of the guard.
+/// What this process has seen of a guard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// Its name; nothing where nobody is to notice.
@@ -42,12 +46,39 @@ pub(super) struct Known {
     pub(super) beats: u64,
 }
 
+/// A bucket's guard.
+#[derive(Default)]
+struct Watched {
+    known: Mutex<Known>,
+    /// Whether there is something to count.
+    has_written: AtomicBool,
+    /// Whether it may be another one by now.
+    is_doubted: AtomicBool,
+    /// Whether somebody sees to it.
+    is_tended: AtomicBool,
+}
+
+impl Watched {
+    fn is_due(&self) -> bool {
+        self.has_written.load(Ordering::Relaxed) || self.is_doubted.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a guard is asked to close.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Because {
+    /// It may not be what it was.
+    Missed,
+    /// Another one on the same server is not.
+    Beside,
+}
+
 /// What is known of Redis' memory.
 pub(super) struct Guard {
-    link: Arc<Link>,
+    routes: Arc<Routes>,
     ahead_ms: Arc<AtomicU64>,
-    known: Mutex<Known>,
-    has_written: AtomicBool,
+    /// By bucket.
+    watched: Vec<Watched>,
     /// The longest life of a key that was asked for.
     window_ms: AtomicU64,
     /// Facts as this process goes by them.
@@ -57,35 +88,53 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Reads the guard, or makes it, and counts from then on until it is dropped. Where loss is accepted,
+    /// Reads the guards, or makes them, and counts from then on until it is dropped. Where loss is accepted,
     /// none is noticed.
-    pub(super) async fn start(link: Arc<Link>, options: &RedisOptions) -> Result<Arc<Self>, Fault> {
+    pub(super) async fn start(
+        routes: Arc<Routes>,
+        options: &RedisOptions,
+    ) -> Result<Arc<Self>, Fault> {
+        let watched = routes.buckets.all().map(|_| Watched::default()).collect();
         let guard = Arc::new(Self {
-            link,
+            routes,
             ahead_ms: options.ahead_ms.clone(),
-            known: Mutex::default(),
-            has_written: AtomicBool::new(false),
+            watched,
             window_ms: AtomicU64::new(0),
             facts: Mutex::default(),
             is_divided: AtomicBool::new(false),
         });
         if !options.accept_loss {
-            let mut make = pipe();
-            make.cmd("HSETNX").arg(GUARD).arg("id").arg(random_id()).ignore();
-            make.cmd("HMGET").arg(GUARD).arg("id").arg("beats");
-            let answer = guard.link.ask(Access::Write, link::Ask::All(&make)).await?;
-            let read: Result<((String, Option<u64>),), _> = redis::from_redis_value(answer);
-            let ((id, beats),) = read.map_err(|_| Fault::strange(Access::Write))?;
-            *guard.known.lock() = Known { id, beats: beats.unwrap_or(0) };
+            try_join_all(guard.routes.buckets.all().map(|bucket| guard.meet(bucket))).await?;
             background::spawn(beat(Arc::downgrade(&guard)));
         }
         Ok(guard)
     }
 
+    /// Reads a guard, or makes it.
+    async fn meet(&self, bucket: Bucket) -> Result<(), Fault> {
+        let key = self.key(bucket);
+        let mut make = pipe();
+        make.cmd("HSETNX").arg(&key).arg("id").arg(random_id());
+        make.cmd("HMGET").arg(&key).arg("id").arg("beats");
+        let answer = self.ask(bucket, link::Ask::All(&make)).await?;
+        let read: Result<(bool, (String, Option<u64>)), _> = redis::from_redis_value(answer);
+        let (_, (id, beats)) = read.map_err(|_| Fault::strange(Access::Write))?;
+        *self.watched[bucket.at()].known.lock() = Known { id, beats: beats.unwrap_or(0) };
+        Ok(())
+    }
+
+    fn key(&self, bucket: Bucket) -> String {
+        self.routes.buckets.beside(bucket, GUARD)
+    }
+
+    async fn ask(&self, bucket: Bucket, ask: link::Ask<'_>) -> Result<Value, Fault> {
+        self.routes.ask(bucket, Lane::GUARD, Access::Write, ask).await
+    }
+
     /// What a claim shows.
-    pub(super) fn known(&self, ask: &Ask) -> Known {
+    pub(super) fn known(&self, bucket: Bucket, ask: &Ask) -> Known {
         self.window_ms.fetch_max(millis(ask.retention), Ordering::Relaxed);
-        self.known.lock().clone()
+        self.watched[bucket.at()].known.lock().clone()
     }
 
     /// This process goes by a fact.
@@ -106,51 +155,53 @@ impl Guard {
     }
 
     /// Something was written that must not be lost.
-    pub(super) fn note_write(&self) {
-        self.has_written.store(true, Ordering::Relaxed);
+    pub(super) fn note_write(&self, bucket: Bucket) {
+        self.watched[bucket.at()].has_written.store(true, Ordering::Relaxed);
     }
 
     /// Counts what was written since the last time.
-    async fn count(&self) -> Result<(), StoreError> {
-        let mut count = cmd("HINCRBY");
-        count.arg(GUARD).arg("beats").arg(1);
-        let counted = self.link.ask(Access::Write, link::Ask::Command(&count)).await?;
+    async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
+        let count = Call::new(&COUNT, self.key(bucket));
+        let counted = self.ask(bucket, link::Ask::Script(&count)).await?;
         let counted = redis::from_redis_value(counted).map_err(|_| strange(Access::Write))?;
         let is_less = {
-            let mut known = self.known.lock();
+            let mut known = self.watched[bucket.at()].known.lock();
             let is_less = counted <= known.beats;
             known.beats = known.beats.max(counted);
             is_less
         };
-        if is_less { self.find_out().await } else { Ok(()) }
+        if is_less { self.find_out(bucket).await } else { Ok(()) }
     }
 
-    /// Finds out why a new key was refused, and closes the store where records are missed. No error says that
-    /// it is open: somebody else has seen to it.
-    pub(super) async fn find_out(&self) -> Result<(), StoreError> {
-        let Known { id, beats } = self.known.lock().clone();
-        let window_ms = match self.window_ms.load(Ordering::Relaxed) {
-            0 => millis(WINDOW),
-            window_ms => window_ms,
+    /// Looks whether a guard is as it was, without counting: what was lost would look like more.
+    async fn look(&self, bucket: Bucket) -> Result<(), StoreError> {
+        let mut look = cmd("HMGET");
+        look.arg(self.key(bucket)).arg("id").arg("beats");
+        let found = self.ask(bucket, link::Ask::Command(&look)).await?;
+        let found: Result<(Option<String>, Option<u64>), _> = redis::from_redis_value(found);
+        let (id, beats) = found.map_err(|_| strange(Access::Read))?;
+        let is_less = {
+            let known = self.watched[bucket.at()].known.lock();
+            id.as_ref() != Some(&known.id) || beats.unwrap_or(0) < known.beats
         };
-        let call = Call::new(&CLOSE, GUARD)
-            .number(self.ahead_ms.load(Ordering::SeqCst))
-            .arg(id)
-            .number(beats)
-            .number(window_ms)
-            .arg(random_id());
-        let answer = self.link.ask(Access::Write, link::Ask::Script(&call)).await?;
-        let Value::Array(said) = answer else { return Err(strange(Access::Write)) };
-        let said: Result<(u64, String, u64, u64, bool), _> =
-            redis::from_redis_value(Value::Array(said));
-        let (now, id, beats, closed_until, is_missed) = said.map_err(|_| strange(Access::Write))?;
-        if is_missed {
+        if is_less { self.find_out(bucket).await } else { Ok(()) }
+    }
+
+    /// Finds out why a new key was refused, and closes the buckets of the server where records are missed. No error
+    /// says that this one is open: somebody else has seen to it.
+    pub(super) async fn find_out(&self, bucket: Bucket) -> Result<(), StoreError> {
+        let said = self.close(bucket, Because::Missed).await?;
+        if said.is_missed {
+            // What it had not counted yet it has lost as well.
+            let beside = self.routes.buckets_beside(bucket);
+            try_join_all(beside.into_iter().map(|other| self.close(other, Because::Beside)))
+                .await?;
             self.restore_facts().await?;
         }
         // Only now: until then it is to be found out again.
-        *self.known.lock() = Known { id, beats };
-        let (now, until) = (Timestamp::from_millis(now), Timestamp::from_millis(closed_until));
-        if is_missed && now < until {
+        *self.watched[bucket.at()].known.lock() = said.known;
+        let (now, until) = (said.now, said.closed_until);
+        if said.is_missed && now < until {
             tracing::error!(
                 seconds = until.since(now).as_secs(),
                 "Redis has lost records: no new key is taken until those that were lost would have \
@@ -166,12 +217,36 @@ impl Guard {
         }
     }
 
+    async fn close(&self, bucket: Bucket, because: Because) -> Result<Said, StoreError> {
+        let Known { id, beats } = self.watched[bucket.at()].known.lock().clone();
+        let window_ms = match self.window_ms.load(Ordering::Relaxed) {
+            0 => millis(WINDOW),
+            window_ms => window_ms,
+        };
+        let call = Call::new(&CLOSE, self.key(bucket))
+            .number(self.ahead_ms.load(Ordering::SeqCst))
+            .arg(id)
+            .number(beats)
+            .number(window_ms)
+            .arg(random_id())
+            .number(u64::from(because == Because::Beside));
+        let answer = self.ask(bucket, link::Ask::Script(&call)).await?;
+        let said: Result<(u64, String, u64, u64, bool), _> = redis::from_redis_value(answer);
+        let (now, id, beats, closed_until, is_missed) = said.map_err(|_| strange(Access::Write))?;
+        Ok(Said {
+            now: Timestamp::from_millis(now),
+            closed_until: Timestamp::from_millis(closed_until),
+            known: Known { id, beats },
+            is_missed,
+        })
+    }
+
     /// Puts back what all nodes agree on: without its secret an installation knows no key again. Whoever came
     /// after the loss and found none has made another; then the same key is two records, and would run twice.
     async fn restore_facts(&self) -> Result<(), StoreError> {
         let facts = self.facts.lock().clone();
         for (name, value) in facts {
-            if put_fact(&self.link, &name, &value).await? != value {
+            if put_fact(&self.routes, &name, &value).await? != value {
                 tracing::error!(
                     fact = name,
                     "Redis has lost the installation's facts, and others are there now: restart this \
@@ -184,26 +259,61 @@ impl Guard {
     }
 }
 
+/// What a guard says of itself.
+struct Said {
+    now: Timestamp,
+    closed_until: Timestamp,
+    known: Known,
+    /// Whether it is not what this process knew.
+    is_missed: bool,
+}
+
 /// The value under `name`; `value` is put there first if there is none.
-pub(super) async fn put_fact(link: &Link, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
+pub(super) async fn put_fact(
+    routes: &Routes,
+    name: &str,
+    value: &[u8],
+) -> Result<Vec<u8>, StoreError> {
+    let facts = routes.buckets.beside(Bucket::FIRST, FACTS);
     let mut both = pipe();
-    both.cmd("HSETNX").arg(FACTS).arg(name).arg(value).ignore();
-    both.cmd("HGET").arg(FACTS).arg(name);
-    let answer = link.ask(Access::Write, link::Ask::All(&both)).await?;
-    let (value,) = redis::from_redis_value(answer).map_err(|_| strange(Access::Write))?;
+    both.cmd("HSETNX").arg(&facts).arg(name).arg(value);
+    both.cmd("HGET").arg(&facts).arg(name);
+    let ask = link::Ask::All(&both);
+    let answer = routes.ask(Bucket::FIRST, Lane::LOOK, Access::Write, ask).await?;
+    let read: Result<(bool, Vec<u8>), _> = redis::from_redis_value(answer);
+    let (_, value) = read.map_err(|_| strange(Access::Write))?;
     Ok(value)
 }
 
-/// Counts while there are writes.
+/// Counts while there are writes, and looks where there are new connections, perhaps to other servers.
 async fn beat(guard: Weak<Guard>) {
+    let mut connections = 0;
     loop {
         tokio::time::sleep(BEAT).await;
         let Some(guard) = guard.upgrade() else { return };
-        if guard.has_written.swap(false, Ordering::Relaxed) && guard.count().await.is_err() {
-            // What was lost is found out by the next claim, too.
-            guard.note_write();
+        let now = guard.routes.connections();
+        let is_new = std::mem::replace(&mut connections, now) != now;
+        for bucket in guard.routes.buckets.all() {
+            let watched = &guard.watched[bucket.at()];
+            watched.is_doubted.fetch_or(is_new, Ordering::Relaxed);
+            // A server that is away keeps nobody from counting at the others.
+            if watched.is_due() && !watched.is_tended.swap(true, Ordering::Relaxed) {
+                background::spawn(tend(guard.clone(), bucket));
+            }
         }
     }
+}
+
+/// Looks and counts, as it is due. What was lost is found out by the next claim, too.
+async fn tend(guard: Arc<Guard>, bucket: Bucket) {
+    let Watched { has_written, is_doubted, is_tended, .. } = &guard.watched[bucket.at()];
+    if is_doubted.swap(false, Ordering::Relaxed) && guard.look(bucket).await.is_err() {
+        is_doubted.store(true, Ordering::Relaxed);
+    }
+    if has_written.swap(false, Ordering::Relaxed) && guard.count(bucket).await.is_err() {
+        has_written.store(true, Ordering::Relaxed);
+    }
+    is_tended.store(false, Ordering::Relaxed);
 }
 
 fn random_id() -> String {

@@ -3,6 +3,9 @@
 use redis::cmd;
 use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp, Whose, wire};
 
+use super::buckets::Bucket;
+use super::link::Ask;
+use super::node::Lane;
 use super::scan::Walk;
 use super::trouble::Access;
 use super::value::{Head, short};
@@ -21,11 +24,11 @@ impl RedisStore {
                 let sum = short(key.as_bytes());
                 let may_be = |head: &Head, _| head.sums.key == sum;
                 let is_meant = |record: &Record, _| record.label.key.as_str() == key;
-                self.collect(Walk::new(""), most, may_be, is_meant).await
+                self.collect(Walk::new(self, ""), most, may_be, is_meant).await
             }
-            Find::Held => self.collect(Walk::new(""), most, is_left, Record::is_held).await,
+            Find::Held => self.collect(Walk::new(self, ""), most, is_left, Record::is_held).await,
             Find::IdPrefix(prefix) if id_range(prefix).is_some() => {
-                self.collect(Walk::new(prefix), most, |_, _| true, |_, _| true).await
+                self.collect(Walk::new(self, prefix), most, |_, _| true, |_, _| true).await
             }
             Find::IdPrefix(_) => Ok(Vec::new()),
             Find::Abandoned { after } => {
@@ -73,7 +76,7 @@ impl RedisStore {
         may_be: impl Fn(&Head, Timestamp) -> bool,
         is_meant: impl Fn(&Record, Timestamp) -> bool,
     ) -> Result<Vec<Record>, StoreError> {
-        let (mut walk, mut behind) = (Walk::new(""), Vec::new());
+        let (mut walk, mut behind) = (Walk::new(self, ""), Vec::new());
         while let Some(ids) = walk.next(self).await? {
             let ids = ids.into_iter().filter(|id| after.is_none_or(|after| *id > after));
             behind.extend(self.may_be(&ids.collect::<Vec<_>>(), &may_be).await?);
@@ -123,7 +126,7 @@ impl RedisStore {
                 *count += 1;
             }
         };
-        let mut walk = Walk::new("");
+        let mut walk = Walk::new(self, "");
         while let Some(ids) = walk.next(self).await? {
             let (now, heads) = self.heads(&ids).await?;
             let mut old = Vec::new();
@@ -149,7 +152,9 @@ impl RedisStore {
     }
 
     pub(super) async fn time_now(&self) -> Result<Timestamp, StoreError> {
-        let told = self.look(&cmd("TIME")).await?;
+        let time = cmd("TIME");
+        let ask = Ask::Command(&time);
+        let told = self.routes.ask(Bucket::FIRST, Lane::LOOK, Access::Read, ask).await?;
         self.time(&told).ok_or_else(|| strange(Access::Read))
     }
 }

@@ -1,27 +1,37 @@
 //! [`Link`]: a connection that is shared by all its callers, and made again when it was lost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::RwLock;
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, Value, cmd};
+use parking_lot::{Mutex as Lock, RwLock};
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd, pipe};
 use selfsame_core::StoreErrorKind;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
+use super::address::Place;
+use super::safety::Safety;
 use super::scripts::Call;
-use super::trouble::{Access, Fault};
+use super::source::Source;
+use super::trouble::{Access, Fault, RedisOpenError};
+
+/// For how long it is known that a server keeps records, or that it does not.
+const SAFE_FOR: Duration = Duration::from_secs(30);
+const UNSAFE_FOR: Duration = Duration::from_secs(1);
 
 /// How many calls may wait to be sent; one more waits outside.
 const QUEUE_MAX: usize = 1024;
 
 /// A connection, while there is one.
 pub(super) struct Link {
-    client: Client,
+    source: Source,
     time_out: Duration,
     /// How many replicas must have what a script wrote.
     wait_replicas: u32,
+    /// What is asked of the server, if anything.
+    safety: Option<Arc<Safety>>,
     current: RwLock<Option<Session>>,
     /// Held by whoever makes the next connection.
     making: Mutex<()>,
@@ -32,25 +42,59 @@ pub(super) struct Link {
 struct Session {
     connection: MultiplexedConnection,
     number: u64,
+    /// Of whom it was heard where to connect to.
+    era: u64,
+    info: Arc<ConnectionInfo>,
+    checked: Arc<Lock<Checked>>,
 }
 
-/// What is asked: each may be sent twice.
+/// When the server was asked whether it keeps records, and what is wrong if it does not.
+struct Checked {
+    at: Instant,
+    refusal: Option<String>,
+}
+
+/// What is asked: each may be sent twice, and is about one slot of a cluster.
 pub(super) enum Ask<'a> {
     Command(&'a Cmd),
     All(&'a Pipeline),
     Script(&'a Call),
 }
 
+impl Ask<'_> {
+    /// Whether it may be about several keys.
+    pub(super) fn is_about_many(&self) -> bool {
+        // Beside one key there is the time.
+        matches!(self, Self::All(pipeline) if pipeline.len() > 2)
+    }
+}
+
 impl Link {
-    pub(super) fn new(client: Client, time_out: Duration, wait_replicas: u32) -> Self {
+    /// To a server that is taken as it is.
+    pub(super) fn new(source: impl Into<Source>, time_out: Duration) -> Self {
         Self {
-            client,
+            source: source.into(),
             time_out,
-            wait_replicas,
+            wait_replicas: 0,
+            safety: None,
             current: RwLock::default(),
             making: Mutex::default(),
             made: AtomicU64::new(0),
         }
+    }
+
+    /// To a master that keeps records.
+    pub(super) fn safe(self, safety: Arc<Safety>) -> Self {
+        Self { safety: Some(safety), ..self }
+    }
+
+    /// And so many replicas with it.
+    pub(super) fn wait_replicas(self, wait_replicas: u32) -> Self {
+        Self { wait_replicas, ..self }
+    }
+
+    pub(super) fn time_out(&self) -> Duration {
+        self.time_out
     }
 
     /// What Redis answers. A call whose answer was not heard in half of the time is made once more,
@@ -62,11 +106,8 @@ impl Link {
             answered => return answered,
         };
         let second = self.ask_once(access, &ask, begun + self.time_out).await;
-        second.map_err(|fault| match first.kind {
-            // What is known of the second says nothing of the first.
-            StoreErrorKind::MayHaveLanded => Fault { kind: first.kind, ..fault },
-            _ => fault,
-        })
+        // What is known of the second says nothing of the first.
+        second.map_err(|fault| fault.after(first.kind))
     }
 
     /// The same for who is in a hurry: it is made once more only where the connection was lost, and all of the
@@ -86,32 +127,47 @@ impl Link {
         }
     }
 
-    async fn ask_once(
+    /// What Redis answers by then.
+    pub(super) async fn ask_once(
         &self,
         access: Access,
         ask: &Ask<'_>,
         until: Instant,
     ) -> Result<Value, Fault> {
-        let session = self.session(until).await?;
-        let mut connection = session.connection;
-        let answer = async {
-            match ask {
-                Ask::Command(command) => command.query_async(&mut connection).await,
-                Ask::All(pipeline) => pipeline.query_async(&mut connection).await,
-                Ask::Script(call) => match call.by_name().query_async(&mut connection).await {
-                    Err(error) if Fault::of(&error, access).is_unknown_script => {
-                        call.in_full().query_async(&mut connection).await
-                    }
-                    answer => answer,
-                },
-            }
-        };
-        let answer = match timeout_at(until, answer).await {
+        let session = self.session_for(access, until).await?;
+        let mut connection = session.connection.clone();
+        let answer = timeout_at(until, send(&mut connection, access, ask)).await;
+        self.heard(&session, answer, access, ask, until).await
+    }
+
+    /// The same where what is asked for is on its way to this server.
+    pub(super) async fn ask_ahead(
+        &self,
+        access: Access,
+        ask: &Ask<'_>,
+        until: Instant,
+    ) -> Result<Value, Fault> {
+        let session = self.session_for(access, until).await?;
+        let mut connection = session.connection.clone();
+        let answer = timeout_at(until, send_ahead(&mut connection, access, ask)).await;
+        self.heard(&session, answer, access, ask, until).await
+    }
+
+    async fn heard(
+        &self,
+        session: &Session,
+        answer: Result<RedisResult<Value>, tokio::time::error::Elapsed>,
+        access: Access,
+        ask: &Ask<'_>,
+        until: Instant,
+    ) -> Result<Value, Fault> {
+        let answer = match answer {
             Ok(answer) => answer.map_err(|error| Fault::of(&error, access)),
             Err(_) => Err(Fault::timed_out(access, self.time_out)),
         };
         let answer = match (answer, ask) {
             (Ok(answer), Ask::Script(call)) if self.wait_replicas > 0 && call.wrote(&answer) => {
+                let mut connection = session.connection.clone();
                 self.replicated(&mut connection, until).await.map(|()| answer)
             }
             (answer, _) => answer,
@@ -144,28 +200,109 @@ impl Link {
         }
     }
 
-    async fn session(&self, until: Instant) -> Result<Session, Fault> {
+    /// The connection, and the certainty that the server keeps records where that is needed.
+    async fn session_for(&self, access: Access, until: Instant) -> Result<Session, Fault> {
+        let known = self.known();
+        let session = match known {
+            Some(session) => session,
+            // It is rare, and its future large.
+            None => Box::pin(self.connect(until)).await?,
+        };
+        if access == Access::Claim
+            && let Some(safety) = &self.safety
+        {
+            self.keeps_records(&session, safety, until).await?;
+        }
+        Ok(session)
+    }
+
+    fn known(&self) -> Option<Session> {
+        let current = self.current.read();
+        current.as_ref().filter(|session| session.era == self.source.era()).cloned()
+    }
+
+    async fn connect(&self, until: Instant) -> Result<Session, Fault> {
         let late = || Fault::not_written(format!("no connection within {:?}", self.time_out));
-        let known = || self.current.read().clone();
-        if let Some(session) = known() {
-            return Ok(session);
-        }
         let _making = timeout_at(until, self.making.lock()).await.map_err(|_| late())?;
-        if let Some(session) = known() {
+        if let Some(session) = self.known() {
             return Ok(session);
         }
+        let session = timeout_at(until, self.make()).await.map_err(|_| late())??;
+        *self.current.write() = Some(session.clone());
+        Ok(session)
+    }
+
+    async fn make(&self) -> Result<Session, Fault> {
+        let (client, era) = self.source.client().await?;
+        let info = client.get_connection_info().clone();
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(QUEUE_MAX);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
-        let connection = timeout_at(until, connecting).await.map_err(|_| late())?;
-        let connection = connection
+        let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+        let mut connection = connection
             .map_err(|error| Fault::not_written(format!("no connection to Redis: {error}")))?;
+        let mut refusal = None;
+        if let Some(safety) = &self.safety {
+            refusal = refusal_of(safety.check_new(&mut connection, &info).await)?;
+        }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
-        let session = Session { connection, number };
-        *self.current.write() = Some(session.clone());
-        Ok(session)
+        let checked = Arc::new(Lock::new(Checked { at: Instant::now(), refusal }));
+        Ok(Session { connection, number, era, info: Arc::new(info), checked })
+    }
+
+    /// Refuses a claim where it would not be kept. That is asked again from time to time.
+    async fn keeps_records(
+        &self,
+        session: &Session,
+        safety: &Safety,
+        until: Instant,
+    ) -> Result<(), Fault> {
+        let is_old = {
+            let mut checked = session.checked.lock();
+            let lasts = if checked.refusal.is_some() { UNSAFE_FOR } else { SAFE_FOR };
+            let is_old = checked.at.elapsed() >= lasts;
+            if is_old {
+                // Others need not ask, too.
+                checked.at = Instant::now();
+            }
+            is_old
+        };
+        if is_old {
+            let mut connection = session.connection.clone();
+            let check = Box::pin(safety.check(&mut connection, &session.info));
+            let Ok(checked) = timeout_at(until, check).await else {
+                self.leave(session.number);
+                return Err(Fault::not_written("Redis did not say whether it keeps records"));
+            };
+            let refusal = refusal_of(checked).inspect_err(|_| self.leave(session.number))?;
+            session.checked.lock().refusal = refusal;
+        }
+        match &session.checked.lock().refusal {
+            Some(refusal) => Err(Fault::refused(refusal)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a server that is not as it must be.
+    pub(super) async fn verify(&self, safety: &Safety) -> Result<(), RedisOpenError> {
+        let until = Instant::now() + self.time_out;
+        let failed = |cause| RedisOpenError::Connection { place: self.source.place(), cause };
+        let session = self.session_for(Access::Read, until).await;
+        let Session { mut connection, info, .. } =
+            session.map_err(|fault| failed(fault.message))?;
+        let checked = timeout_at(until, safety.check(&mut connection, &info)).await;
+        checked.unwrap_or_else(|_| Err(failed("it does not say how it keeps records".to_owned())))
+    }
+
+    /// Where the connection leads that there is.
+    pub(super) fn reached(&self) -> Option<Place> {
+        Place::of(&self.known()?.info)
+    }
+
+    /// Begins nothing more over the connection there is.
+    pub(super) fn leave_this(&self) {
+        *self.current.write() = None;
     }
 
     /// Nobody else begins anything over this connection.
@@ -175,4 +312,79 @@ impl Link {
             *current = None;
         }
     }
+}
+
+/// What is wrong with a server for new keys; it is a fault if nothing at all can be asked of it.
+fn refusal_of(checked: Result<(), RedisOpenError>) -> Result<Option<String>, Fault> {
+    match checked {
+        Ok(()) => Ok(None),
+        Err(error @ (RedisOpenError::Unsafe { .. } | RedisOpenError::Unverified { .. })) => {
+            Ok(Some(error.to_string()))
+        }
+        Err(error) => Err(Fault::not_written(error.to_string())),
+    }
+}
+
+async fn send(
+    connection: &mut MultiplexedConnection,
+    access: Access,
+    ask: &Ask<'_>,
+) -> RedisResult<Value> {
+    match ask {
+        Ask::Command(command) => command.query_async(connection).await,
+        Ask::All(pipeline) => together(connection, pipeline).await,
+        Ask::Script(call) => match call.by_name().query_async(connection).await {
+            Err(error) if Fault::of(&error, access).is_unknown_script => {
+                call.in_full().query_async(connection).await
+            }
+            answer => answer,
+        },
+    }
+}
+
+/// The same to a server that has not got the slot yet: it takes a command behind `ASKING` only.
+async fn send_ahead(
+    connection: &mut MultiplexedConnection,
+    access: Access,
+    ask: &Ask<'_>,
+) -> RedisResult<Value> {
+    let one = |answer: RedisResult<Value>| {
+        answer.map(|answer| match answer {
+            Value::Array(mut answers) if answers.len() == 1 => answers.remove(0),
+            other => other,
+        })
+    };
+    match ask {
+        Ask::Command(command) => one(after_asking(connection, [*command]).await),
+        Ask::All(pipeline) => after_asking(connection, pipeline.cmd_iter()).await,
+        Ask::Script(call) => match one(after_asking(connection, [&call.by_name()]).await) {
+            Err(error) if Fault::of(&error, access).is_unknown_script => {
+                one(after_asking(connection, [&call.in_full()]).await)
+            }
+            answer => answer,
+        },
+    }
+}
+
+async fn after_asking<'a>(
+    connection: &mut MultiplexedConnection,
+    commands: impl IntoIterator<Item = &'a Cmd>,
+) -> RedisResult<Value> {
+    let mut pipeline = pipe();
+    for command in commands {
+        pipeline.cmd("ASKING").add_command(command.clone());
+    }
+    let Value::Array(answers) = together(connection, &pipeline).await? else {
+        unreachable!("a pipeline has an array of answers");
+    };
+    Ok(Value::Array(answers.into_iter().skip(1).step_by(2).collect()))
+}
+
+/// All answers, or the first error with all that it says, which a pipeline's own would not.
+async fn together(
+    connection: &mut MultiplexedConnection,
+    pipeline: &Pipeline,
+) -> RedisResult<Value> {
+    let answers = connection.req_packed_commands(pipeline, 0, pipeline.len()).await?;
+    Value::Array(answers).extract_error()
 }

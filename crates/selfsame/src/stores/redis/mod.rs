@@ -2,9 +2,10 @@
 //!
 //! | connection | carries |
 //! |---|---|
-//! | four, sharded by record | calls about one record, of all callers at once |
-//! | look | scans: finding, counting, sweeping; facts |
+//! | four to each master, sharded by record | calls about one record, of all callers at once |
+//! | one to each master | scans: finding, counting, sweeping; facts |
 //! | bell | wake-ups for those who wait; it listens |
+//! | guide, in a cluster | who has what, and wake-ups that are sent |
 //!
 //! A new key is claimed, and an answer recorded, by one script in one round trip. All other changes are
 //! decided by core's rules over what was read, and a script puts them in its place if it is still as it
@@ -13,15 +14,21 @@
 mod address;
 mod aside;
 mod bell;
+mod buckets;
 mod changes;
 mod claims;
+mod cluster;
 mod guard;
 mod inspect;
 mod link;
+mod node;
 mod options;
+mod routes;
 mod safety;
 mod scan;
 mod scripts;
+mod sentinel;
+mod source;
 mod store;
 mod sweep;
 mod trouble;
@@ -29,7 +36,6 @@ mod value;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Value;
@@ -42,17 +48,12 @@ pub use trouble::RedisOpenError;
 use address::Address;
 use bell::RedisBell;
 use guard::Guard;
-use link::{Ask, Link};
+use link::Ask;
+use node::Lane;
+use routes::Routes;
 use scripts::Call;
 use sweep::Spot;
 use trouble::{Access, Fault};
-
-/// How many connections carry calls about records: Redis reads 16 KiB of one at a time, and makes all
-/// it has read durable at once.
-const LINKS: usize = 4;
-
-/// How long a step of a scan may take.
-const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 
 /// Records in Redis, which any number of processes may share.
 ///
@@ -69,8 +70,7 @@ const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 /// It keeps what Redis keeps: see `docs/REDIS.md` for what can be lost. Leases outlive the process that
 /// took them: the work of another one may still be going on.
 pub struct RedisStore {
-    links: [Arc<Link>; LINKS],
-    look: Link,
+    routes: Arc<Routes>,
     bell: Arc<RedisBell>,
     guard: Arc<Guard>,
     options: RedisOptions,
@@ -87,39 +87,40 @@ impl RedisStore {
     /// Opens the store at `url`.
     pub async fn open(url: &str, options: RedisOptions) -> Result<Self, RedisOpenError> {
         let address = Address::parse(url)?;
-        let client = address.client()?;
-        let (place, time_out) = (address.place(), options.time_out);
+        let place = address.place();
         if address.is_open_to_others() {
             tracing::warn!(
                 "the connection to Redis is not encrypted, and leaves this machine: others can read \
                  answers and the password; use rediss:"
             );
         }
-        let look = Link::new(client.clone(), LOOK_TIME_OUT.max(time_out), 0);
-        let links: [_; LINKS] = std::array::from_fn(|_| {
-            Arc::new(Link::new(client.clone(), time_out, options.wait_replicas))
-        });
-        safety::check(&links[0], &options, &place).await?;
-        let guard = Guard::start(links[LINKS - 1].clone(), &options).await;
+        let routes = Arc::new(Routes::open(&address, &options).await?);
+        let guard = Guard::start(routes.clone(), &options).await;
         let guard = guard.map_err(|fault| RedisOpenError::Connection {
             place: place.clone(),
             cause: fault.message,
         })?;
-        let bell = RedisBell::start(client, links[0].clone(), address.database(), time_out);
+        let (source, link) = routes.bell();
+        let bell = RedisBell::start(source, link, address.database(), options.time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
-        Ok(Self { links, look, bell, guard, options, place, swept_to })
+        Ok(Self { routes, bell, guard, options, place, swept_to })
     }
 
-    /// The connection for calls about `id`. Ids are hashes: their last byte spreads them.
-    fn link(&self, id: &RecordId) -> &Link {
-        &self.links[usize::from(id.as_bytes()[RecordId::LEN - 1]) % LINKS]
+    /// Where the record of `id` lies.
+    fn key(&self, id: &RecordId) -> String {
+        self.routes.buckets.key(id)
+    }
+
+    /// What Redis answers about `id`.
+    async fn ask(&self, id: &RecordId, access: Access, ask: Ask<'_>) -> Result<Value, Fault> {
+        self.routes.ask(self.routes.buckets.of(id), Lane::of(id), access, ask).await
     }
 
     /// Runs a script about `id`.
-    async fn call(&self, id: &RecordId, call: Call) -> Result<Value, StoreError> {
-        let answer = self.link(id).ask(Access::Write, Ask::Script(&call)).await?;
+    async fn call(&self, id: &RecordId, access: Access, call: Call) -> Result<Value, StoreError> {
+        let answer = self.ask(id, access, Ask::Script(&call)).await?;
         if call.wrote(&answer) {
-            self.guard.note_write();
+            self.guard.note_write(self.routes.buckets.of(id));
         }
         Ok(answer)
     }

@@ -3,10 +3,11 @@ local seen, lives, value = unpack(ARGV)
 local head = redis.call('GETRANGE', KEYS[1], 0, HEAD_BYTES + SUM_BYTES - 1)
 if head == '' then
   return 'gone'
-elseif value ~= '' and head == string.sub(value, 1, HEAD_BYTES + SUM_BYTES) then
-  -- This was sent before: no two writes have the same head.
-  return 'done'
-elseif head ~= seen then
+end
+-- This was sent before: no two writes have the same head. It is written once more, because only what a connection
+-- itself has written can be waited for.
+local is_done = value ~= '' and head == string.sub(value, 1, HEAD_BYTES + SUM_BYTES)
+if head ~= seen and not is_done then
   return 'changed'
 elseif value == '' then
   redis.call('DEL', KEYS[1])

@@ -1,10 +1,15 @@
-//! What a server keeps, and whether it says so, checked before it is used.
+//! What a server keeps, and whether it says so: checked before it is used, and of each new connection.
 
-use redis::{Value, cmd};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::link::{Ask, Link};
+use parking_lot::Mutex;
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::{ConnectionInfo, RedisError, Value, pipe};
+
+use super::address::place;
 use super::options::RedisOptions;
-use super::trouble::{Access, RedisOpenError};
+use super::trouble::RedisOpenError;
 
 /// Settings by which records are kept, what they must be, and what happens else.
 const SETTINGS: [(&str, &[&str], &str); 3] = [
@@ -13,65 +18,136 @@ const SETTINGS: [(&str, &[&str], &str); 3] = [
     ("appendfsync", &["always", "everysec"], "a power cut loses what the system had not written"),
 ];
 
-/// Refuses a replica, a server that loses records, and one of which nobody knows, unless that was
-/// accepted.
-pub(super) async fn check(
-    link: &Link,
-    options: &RedisOptions,
-    place: &str,
-) -> Result<(), RedisOpenError> {
-    let place = || place.to_owned();
-    let mut hidden = Vec::new();
-    match told(link, &["ROLE"], place).await? {
-        Some(role) if role[..] != *"master" => {
-            return Err(RedisOpenError::Replica { place: place() });
-        }
-        Some(_) => {}
-        None => hidden.push("ROLE".to_owned()),
-    }
-    let mut losses = Vec::new();
-    for (name, safe, loss) in SETTINGS {
-        match told(link, &["CONFIG", "GET", name], place).await? {
-            Some(value) if safe.contains(&value.as_str()) => {
-                if value == "everysec" {
-                    tracing::info!("appendfsync is everysec: a power cut loses up to a second");
-                }
-            }
-            Some(value) => losses.push(format!("{name} is {value}: {loss}")),
-            None => hidden.push(format!("CONFIG GET {name}")),
-        }
-    }
-    if !losses.is_empty() {
-        let losses = losses.join("; ");
-        if !options.accept_loss {
-            return Err(RedisOpenError::Unsafe { place: place(), losses });
-        }
-        tracing::warn!(losses, "Redis loses records, which was accepted: work can run twice");
-    }
-    if !hidden.is_empty() && !options.accept_unverified {
-        return Err(RedisOpenError::Unverified { place: place(), hidden: hidden.join(", ") });
-    }
-    Ok(())
+/// What is asked of servers, and what was found out about them.
+pub(super) struct Safety {
+    /// Whether anything is asked at all.
+    is_asked: bool,
+    accept_loss: bool,
+    accept_unverified: bool,
+    /// What was said before need not be said of every connection.
+    said: Mutex<HashSet<String>>,
+    connections: AtomicU64,
 }
 
-/// What the server says, unless it does not let us ask: the first word of a role, the value of a
-/// setting.
-async fn told(
-    link: &Link,
-    words: &[&str],
-    place: impl Fn() -> String,
-) -> Result<Option<String>, RedisOpenError> {
-    let mut command = cmd(words[0]);
-    command.arg(&words[1..]);
-    let answer = match link.ask(Access::Read, Ask::Command(&command)).await {
-        Ok(answer) => answer,
-        Err(fault) if fault.is_over => {
-            return Err(RedisOpenError::Connection { place: place(), cause: fault.message });
+impl Safety {
+    pub(super) fn new(options: &RedisOptions) -> Self {
+        Self {
+            is_asked: true,
+            accept_loss: options.accept_loss,
+            accept_unverified: options.accept_unverified,
+            said: Mutex::default(),
+            connections: AtomicU64::new(0),
         }
-        Err(_) => return Ok(None),
-    };
-    let Value::Array(answers) = answer else { return Ok(None) };
+    }
+
+    /// Of servers that may lose all they have.
+    pub(super) fn unasked() -> Self {
+        Self { is_asked: false, ..Self::new(&RedisOptions::default()) }
+    }
+
+    /// How many connections were checked: where there is a new one, there may be another server.
+    pub(super) fn connections(&self) -> u64 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// The same of a new connection.
+    pub(super) async fn check_new(
+        &self,
+        connection: &mut MultiplexedConnection,
+        info: &ConnectionInfo,
+    ) -> Result<(), RedisOpenError> {
+        let checked = self.check(connection, info).await;
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        checked
+    }
+
+    /// Refuses a replica, a server that loses records, and one of which nobody knows, unless that was
+    /// accepted.
+    pub(super) async fn check(
+        &self,
+        connection: &mut MultiplexedConnection,
+        info: &ConnectionInfo,
+    ) -> Result<(), RedisOpenError> {
+        if !self.is_asked {
+            return Ok(());
+        }
+        let place = place(info);
+        let checked = match told(connection).await {
+            Ok(told) => self.judge(&told, &place),
+            Err(error) => Err(RedisOpenError::Connection { place, cause: error.to_string() }),
+        };
+        if let Err(error @ (RedisOpenError::Unsafe { .. } | RedisOpenError::Unverified { .. })) =
+            &checked
+        {
+            self.say_once(error.to_string(), |said| tracing::error!("no key is taken: {said}"));
+        }
+        checked
+    }
+
+    fn judge(&self, told: &[Option<String>], place: &str) -> Result<(), RedisOpenError> {
+        let place = || place.to_owned();
+        let (role, settings) = told.split_first().expect("one answer for each question");
+        let mut hidden = Vec::new();
+        match role.as_deref() {
+            Some("master") => {}
+            Some(_) => return Err(RedisOpenError::Replica { place: place() }),
+            None => hidden.push("ROLE".to_owned()),
+        }
+        let mut losses = Vec::new();
+        for ((name, safe, loss), value) in SETTINGS.iter().zip(settings) {
+            match value.as_deref() {
+                Some(value) if safe.contains(&value) => {
+                    if value == "everysec" {
+                        let said = "appendfsync is everysec: a power cut loses up to a second";
+                        self.say_once(said.to_owned(), |said| tracing::info!("{said}"));
+                    }
+                }
+                Some(value) => losses.push(format!("{name} is {value}: {loss}")),
+                None => hidden.push(format!("CONFIG GET {name}")),
+            }
+        }
+        if !losses.is_empty() {
+            let losses = losses.join("; ");
+            if !self.accept_loss {
+                return Err(RedisOpenError::Unsafe { place: place(), losses });
+            }
+            self.say_once(losses, |losses| {
+                tracing::warn!(
+                    losses,
+                    "Redis loses records, which was accepted: work can run twice"
+                );
+            });
+        }
+        if !hidden.is_empty() && !self.accept_unverified {
+            return Err(RedisOpenError::Unverified { place: place(), hidden: hidden.join(", ") });
+        }
+        Ok(())
+    }
+
+    fn say_once(&self, what: String, say: impl Fn(&str)) {
+        let mut said = self.said.lock();
+        if !said.contains(&what) {
+            say(&what);
+            said.insert(what);
+        }
+    }
+}
+
+/// What the server says, as far as it lets us ask: the first word of its role, the values of settings.
+async fn told(connection: &mut MultiplexedConnection) -> Result<Vec<Option<String>>, RedisError> {
+    let mut all = pipe();
+    all.cmd("ROLE");
+    for (name, ..) in SETTINGS {
+        all.cmd("CONFIG").arg("GET").arg(name);
+    }
+    let answers = connection.req_packed_commands(&all, 0, all.len()).await?;
     // A setting is told with its name.
-    let at = usize::from(words.len() > 1);
-    Ok(answers.get(at).and_then(|value| redis::from_redis_value_ref(value).ok()))
+    let words = answers.into_iter().enumerate().map(|(number, answer)| match answer {
+        Value::Array(words) => {
+            let word = words.get(usize::from(number > 0))?;
+            redis::from_redis_value_ref(word).ok()
+        }
+        _ => None,
+    });
+    Ok(words.collect())
 }

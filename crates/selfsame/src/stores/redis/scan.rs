@@ -1,13 +1,16 @@
 //! Going through all records, some at a time.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
+use futures_util::future::try_join_all;
 use redis::{Cmd, Value, cmd, pipe};
 use selfsame_core::{RecordId, StoreError, Timestamp};
 
+use super::buckets::{Bucket, pattern};
 use super::link::Ask;
-use super::scripts::{PREFIX, id_of, key};
-use super::trouble::Access;
+use super::node::{Lane, Node};
+use super::trouble::{Access, Fault, Turn};
 use super::value::{self, Found, HEAD_LEN, Head};
 use super::{RedisStore, strange};
 
@@ -16,9 +19,48 @@ const STEP: usize = 1000;
 /// How many records are read whole at a time.
 const WHOLE: usize = 64;
 
-/// A walk through all records. It comes to those that are there all the time once.
+/// Where a walk through all servers goes on.
+pub(super) struct Cursor {
+    /// Those that were not come to yet; the last is the next one, or the one whose keys are shown.
+    servers: Vec<Arc<Node>>,
+    /// Where that one goes on.
+    at: Vec<u8>,
+}
+
+impl Cursor {
+    pub(super) fn start(store: &RedisStore) -> Self {
+        Self { servers: store.routes.masters(), at: b"0".to_vec() }
+    }
+
+    /// The records of the next step, perhaps none; nothing at the end.
+    pub(super) async fn step(
+        &mut self,
+        store: &RedisStore,
+        pattern: &str,
+    ) -> Result<Option<Vec<RecordId>>, StoreError> {
+        let Some(server) = self.servers.last() else { return Ok(None) };
+        let mut scan = cmd("SCAN");
+        scan.arg(&self.at).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
+        let answer = server.link(Lane::LOOK).ask(Access::Read, Ask::Command(&scan)).await?;
+        let read = redis::from_redis_value(answer);
+        let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = read.map_err(|_| strange(Access::Read))?;
+        if next == b"0" {
+            self.servers.pop();
+        }
+        self.at = next;
+        // What else is called so is not ours.
+        Ok(Some(keys.iter().filter_map(|key| store.routes.buckets.id_of(key)).collect()))
+    }
+
+    pub(super) fn is_at_the_end(&self) -> bool {
+        self.servers.is_empty()
+    }
+}
+
+/// A walk through all records. It comes to those that are there all the time once, unless a cluster moves
+/// them meanwhile.
 pub(super) struct Walk {
-    cursor: Option<Vec<u8>>,
+    cursor: Cursor,
     pattern: String,
     /// Redis may show a key twice. Ids are hashes, so a part of one tells them apart.
     met: HashSet<u64>,
@@ -26,9 +68,9 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Through the records whose id begins so, in hexadecimal.
-    pub(super) fn new(id_prefix: &str) -> Self {
-        let pattern = format!("{PREFIX}{}*", id_prefix.to_ascii_lowercase());
-        Self { cursor: Some(b"0".to_vec()), pattern, met: HashSet::new() }
+    pub(super) fn new(store: &RedisStore, id_prefix: &str) -> Self {
+        let (cursor, pattern) = (Cursor::start(store), pattern(id_prefix));
+        Self { cursor, pattern, met: HashSet::new() }
     }
 
     /// Records that were not met before, perhaps none; nothing at the end.
@@ -36,9 +78,7 @@ impl Walk {
         &mut self,
         store: &RedisStore,
     ) -> Result<Option<Vec<RecordId>>, StoreError> {
-        let Some(cursor) = &self.cursor else { return Ok(None) };
-        let (next, ids) = store.scan(cursor, &self.pattern).await?;
-        self.cursor = Some(next).filter(|next| next != b"0");
+        let Some(ids) = self.cursor.step(store, &self.pattern).await? else { return Ok(None) };
         let is_new = |id: &RecordId| {
             let part = id.as_bytes().first_chunk().expect("it is longer");
             self.met.insert(u64::from_be_bytes(*part))
@@ -48,19 +88,6 @@ impl Walk {
 }
 
 impl RedisStore {
-    /// A step of a scan: where the next one begins, and the records that were met.
-    pub(super) async fn scan(
-        &self,
-        cursor: &[u8],
-        pattern: &str,
-    ) -> Result<(Vec<u8>, Vec<RecordId>), StoreError> {
-        let mut scan = cmd("SCAN");
-        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-        let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = self.look(&scan).await?;
-        // What else is called so is not ours.
-        Ok((next, keys.iter().filter_map(|key| id_of(key)).collect()))
-    }
-
     /// The time, and the heads of those that are still there. A head that is damaged is for whoever
     /// reads the whole record.
     pub(super) async fn heads(
@@ -69,7 +96,7 @@ impl RedisStore {
     ) -> Result<(Timestamp, Vec<(RecordId, Option<Head>)>), StoreError> {
         let head = |id: &RecordId| {
             let mut command = cmd("GETRANGE");
-            command.arg(key(id)).arg(0).arg(HEAD_LEN - 1);
+            command.arg(self.key(id)).arg(0).arg(HEAD_LEN - 1);
             command
         };
         let (now, values) = self.look_at(ids, head).await?;
@@ -90,7 +117,7 @@ impl RedisStore {
         let some: Vec<_> = ids.drain(..ids.len().min(WHOLE)).collect();
         let whole = |id: &RecordId| {
             let mut command = cmd("GET");
-            command.arg(key(id));
+            command.arg(self.key(id));
             command
         };
         let (now, values) = self.look_at(&some, whole).await?;
@@ -101,31 +128,68 @@ impl RedisStore {
         Ok((now, found.collect()))
     }
 
+    /// What `command` finds of each, and a time at which none of it was later. Servers have clocks of their own.
     async fn look_at(
         &self,
         ids: &[RecordId],
         command: impl Fn(&RecordId) -> Cmd,
     ) -> Result<(Timestamp, Vec<Value>), StoreError> {
-        let mut all = pipe();
-        all.cmd("TIME");
-        for id in ids {
-            all.add_command(command(id));
+        // What is sent together is about one slot.
+        let buckets = self.routes.buckets.all().map(|bucket| {
+            let of_it = ids.iter().enumerate();
+            let of_it = of_it.filter(|(_, id)| self.routes.buckets.of(id) == bucket);
+            (bucket, of_it.map(|(at, id)| (at, command(id))).collect::<Vec<_>>())
+        });
+        let looks = buckets.filter(|(_, commands)| !commands.is_empty());
+        let looks = looks.map(|(bucket, commands)| self.look_into(bucket, commands));
+        let (mut now, mut values) = (None, vec![Value::Nil; ids.len()]);
+        for (then, found) in try_join_all(looks).await? {
+            now = Some(now.map_or(then, |now: Timestamp| now.min(then)));
+            found.into_iter().for_each(|(at, value)| values[at] = value);
         }
-        let answer = self.look.ask(Access::Read, Ask::All(&all)).await?;
-        let Value::Array(mut answers) = answer else { return Err(strange(Access::Read)) };
-        if answers.len() != ids.len() + 1 {
-            return Err(strange(Access::Read));
+        match now {
+            Some(now) => Ok((now, values)),
+            None => Ok((self.time_now().await?, values)),
         }
-        let now = self.time(&answers.remove(0)).ok_or_else(|| strange(Access::Read))?;
-        Ok((now, answers))
     }
 
-    /// What a single command reads.
-    pub(super) async fn look<T: redis::FromRedisValue>(
+    async fn look_into(
         &self,
-        command: &Cmd,
-    ) -> Result<T, StoreError> {
-        let answer = self.look.ask(Access::Read, Ask::Command(command)).await?;
-        redis::from_redis_value(answer).map_err(|_| strange(Access::Read))
+        bucket: Bucket,
+        commands: Vec<(usize, Cmd)>,
+    ) -> Result<(Timestamp, Vec<(usize, Value)>), Fault> {
+        match self.look_together(bucket, &commands).await {
+            // Some are here and some there.
+            Err(Fault { turn: Some(Turn::Moving { .. }), .. }) => {
+                let (mut now, mut found) = (None, Vec::new());
+                for command in commands {
+                    let (then, one) = self.look_together(bucket, &[command]).await?;
+                    now = Some(now.map_or(then, |now: Timestamp| now.min(then)));
+                    found.extend(one);
+                }
+                Ok((now.expect("there are commands"), found))
+            }
+            looked => looked,
+        }
+    }
+
+    async fn look_together(
+        &self,
+        bucket: Bucket,
+        commands: &[(usize, Cmd)],
+    ) -> Result<(Timestamp, Vec<(usize, Value)>), Fault> {
+        let strange = || Fault::strange(Access::Read);
+        let mut all = pipe();
+        all.cmd("TIME");
+        for (_, command) in commands {
+            all.add_command(command.clone());
+        }
+        let answer = self.routes.ask(bucket, Lane::LOOK, Access::Read, Ask::All(&all)).await?;
+        let Value::Array(mut answers) = answer else { return Err(strange()) };
+        if answers.len() != commands.len() + 1 {
+            return Err(strange());
+        }
+        let now = self.time(&answers.remove(0)).ok_or_else(strange)?;
+        Ok((now, commands.iter().map(|(at, _)| *at).zip(answers).collect()))
     }
 }

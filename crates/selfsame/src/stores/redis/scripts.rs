@@ -3,10 +3,7 @@
 use std::sync::OnceLock;
 
 use redis::{Cmd, Value, cmd};
-use selfsame_core::RecordId;
 use sha1_smol::Sha1;
-
-use crate::stores::durable::id_from_hex;
 
 /// Claims a key that is new, or reads what is known of it.
 pub(super) static CLAIM: Script = Script::new(
@@ -18,6 +15,8 @@ pub(super) static COMPLETE: Script =
     Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")), |answer| {
         matches!(answer, Value::Int(_))
     });
+/// Counts: a script, so that what replicas have not got does not count either.
+pub(super) static COUNT: Script = Script::new(include_str!("count.lua"), |_| true);
 /// Takes no new keys for a time.
 pub(super) static CLOSE: Script =
     Script::new(concat!(include_str!("head.lua"), include_str!("close.lua")), |_| false);
@@ -94,32 +93,5 @@ impl Call {
         let mut command = cmd(name);
         command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
         command
-    }
-}
-
-/// What the keys of all records begin with.
-pub(super) const PREFIX: &str = "selfsame:{";
-
-/// Where the record of `id` lies. In the braces is what tells the slot of a cluster.
-pub(super) fn key(id: &RecordId) -> String {
-    format!("{PREFIX}{id}}}")
-}
-
-/// The record whose key this is.
-pub(super) fn id_of(key: &[u8]) -> Option<RecordId> {
-    id_from_hex(key.strip_prefix(PREFIX.as_bytes())?.strip_suffix(b"}")?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_tells_its_record() {
-        let id = RecordId::from_bytes([0xa7; RecordId::LEN]);
-        assert_eq!(id_of(key(&id).as_bytes()), Some(id));
-        for other in ["selfsame:facts", "selfsame:{a7}", "selfsame:{}", ""] {
-            assert_eq!(id_of(other.as_bytes()), None, "{other}");
-        }
     }
 }

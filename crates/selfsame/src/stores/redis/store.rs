@@ -10,8 +10,10 @@ use selfsame_core::{
     Swept, Timestamp,
 };
 
+use super::buckets::Bucket;
 use super::changes::Change;
 use super::guard::{FACTS, put_fact};
+use super::node::Lane;
 use super::{Access, RedisStore, link};
 
 #[async_trait]
@@ -128,15 +130,16 @@ impl Inspect for RedisStore {
 #[async_trait]
 impl Facts for RedisStore {
     async fn fact_or(&self, name: &str, value: &[u8]) -> Result<Vec<u8>, StoreError> {
-        let value = put_fact(&self.look, name, value).await?;
+        let value = put_fact(&self.routes, name, value).await?;
         self.guard.note_fact(name, &value);
         Ok(value)
     }
 
     async fn set_fact(&self, name: &str, value: &[u8]) -> Result<(), StoreError> {
         let mut set = cmd("HSET");
-        set.arg(FACTS).arg(name).arg(value);
-        self.look.ask(Access::Write, link::Ask::Command(&set)).await?;
+        set.arg(self.routes.buckets.beside(Bucket::FIRST, FACTS)).arg(name).arg(value);
+        let ask = link::Ask::Command(&set);
+        self.routes.ask(Bucket::FIRST, Lane::LOOK, Access::Write, ask).await?;
         self.guard.note_fact(name, value);
         Ok(())
     }

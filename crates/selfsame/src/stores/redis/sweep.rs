@@ -6,19 +6,21 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use redis::{Value, pipe};
+use redis::{Value, cmd, pipe};
 use selfsame_core::{AttemptId, Due, Record, RecordId, StoreError, Swept, Timestamp};
 
+use super::buckets::{Bucket, pattern};
 use super::changes::Replaced;
 use super::link::Ask;
-use super::scripts::PREFIX;
+use super::node::Lane;
+use super::scan::Cursor;
 use super::trouble::Access;
 use super::value::{Found, Head};
 use super::{RedisStore, strange};
 use crate::stores::durable::{CLAIMED, HELD, TOMBSTONE};
 
 /// Who sweeps, until this long after it last did.
-const SWEEPER: &str = "selfsame:sweeper";
+const SWEEPER: &str = "sweeper";
 const LEAD_FOR_MS: u64 = 60_000;
 
 /// How often Redis is asked for more in one step, where few of its keys are ours.
@@ -28,13 +30,12 @@ const SCANS_MAX: usize = 16;
 static PROCESS: LazyLock<AttemptId> = LazyLock::new(AttemptId::random);
 
 /// Where the next step goes on.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub(super) struct Spot {
-    /// Where Redis goes on; nothing once it came to the end.
-    cursor: Option<Vec<u8>>,
+    /// Where Redis goes on; nothing before it has begun.
+    cursor: Option<Cursor>,
     /// What it has shown and nobody has looked at yet.
     left: Vec<RecordId>,
-    has_begun: bool,
 }
 
 impl RedisStore {
@@ -48,22 +49,20 @@ impl RedisStore {
         if !self.leads().await? {
             return Ok((finished, Spot::default()));
         }
-        if !spot.has_begun {
-            spot = Spot { cursor: Some(b"0".to_vec()), left: Vec::new(), has_begun: true };
-        }
-        let pattern = format!("{PREFIX}*");
+        let cursor = spot.cursor.get_or_insert_with(|| Cursor::start(self));
+        let pattern = pattern("");
         for _ in 0..SCANS_MAX {
-            let Some(cursor) = spot.cursor.as_ref().filter(|_| spot.left.len() < most) else {
+            if spot.left.len() >= most {
                 break;
-            };
-            let (next, ids) = self.scan(cursor, &pattern).await?;
-            spot.cursor = Some(next).filter(|next| next != b"0");
+            }
+            let Some(ids) = cursor.step(self, &pattern).await? else { break };
             let known: HashSet<_> = spot.left.iter().copied().collect();
             spot.left.extend(ids.into_iter().filter(|id| !known.contains(id)));
         }
+        let is_at_the_end = cursor.is_at_the_end();
         let ids: Vec<_> = spot.left.drain(..spot.left.len().min(most)).collect();
         let mut swept = self.clean(&ids).await?;
-        swept.finished = spot.left.is_empty() && spot.cursor.is_none();
+        swept.finished = spot.left.is_empty() && is_at_the_end;
         let next = if swept.finished { Spot::default() } else { spot };
         Ok((swept, next))
     }
@@ -71,16 +70,19 @@ impl RedisStore {
     /// Whether it is for this process to sweep.
     async fn leads(&self) -> Result<bool, StoreError> {
         let name = &PROCESS.as_bytes()[..];
+        let sweeper = self.routes.buckets.beside(Bucket::FIRST, SWEEPER);
+        let ask = |ask| self.routes.ask(Bucket::FIRST, Lane::LOOK, Access::Read, ask);
         let mut lead = pipe();
-        lead.cmd("SET").arg(SWEEPER).arg(name).arg("NX").arg("PX").arg(LEAD_FOR_MS);
-        lead.cmd("GET").arg(SWEEPER);
-        let answer = self.look.ask(Access::Read, Ask::All(&lead)).await?;
-        let Value::Array(answers) = answer else { return Err(strange(Access::Read)) };
+        lead.cmd("SET").arg(&sweeper).arg(name).arg("NX").arg("PX").arg(LEAD_FOR_MS);
+        lead.cmd("GET").arg(&sweeper);
+        let Value::Array(answers) = ask(Ask::All(&lead)).await? else {
+            return Err(strange(Access::Read));
+        };
         let leads = matches!(&answers[..], [_, Value::BulkString(leader)] if leader == name);
         if leads {
-            let mut prolong = redis::cmd("PEXPIRE");
-            prolong.arg(SWEEPER).arg(LEAD_FOR_MS);
-            let () = self.look(&prolong).await?;
+            let mut prolong = cmd("PEXPIRE");
+            prolong.arg(&sweeper).arg(LEAD_FOR_MS);
+            ask(Ask::Command(&prolong)).await?;
         }
         Ok(leads)
     }

@@ -6,15 +6,24 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use selfsame_core::{StoreError, StoreErrorKind};
 
+use super::address::Place;
+
 /// Why a Redis store could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RedisOpenError {
     /// The address is none. What was written is not told: it may hold a password.
-    #[error("this is not an address of Redis; write redis://user:password@host:6379/0, or rediss:")]
+    #[error(
+        "this is not an address of Redis; write redis://user:password@host:6379/0, \
+         redis-cluster://user:password@host:6379,host:6379 or \
+         redis-sentinel://user:password@host:26379,host:26379/MASTER/0; rediss… encrypts"
+    )]
     Url,
     /// A parameter of the address is unknown.
-    #[error("an address of Redis has one parameter, ?sslrootcert=FILE, and that with rediss:")]
+    #[error(
+        "an address of Redis has the parameter ?sslrootcert=FILE, with rediss…, and that of sentinels \
+         sentinel_user and sentinel_password"
+    )]
     Parameter,
     /// A file that the address names is of no use.
     #[error("sslrootcert={}: {cause}", path.display())]
@@ -35,6 +44,12 @@ pub enum RedisOpenError {
     /// It is a replica: what is written elsewhere comes late, and nothing can be written here.
     #[error("the Redis database {place} is a replica; name its master")]
     Replica {
+        /// Where it is.
+        place: String,
+    },
+    /// It is one of a cluster: it has some of the records only.
+    #[error("the Redis database {place} is a server of a cluster; write redis-cluster:")]
+    Cluster {
         /// Where it is.
         place: String,
     },
@@ -61,11 +76,13 @@ pub enum RedisOpenError {
     },
 }
 
-/// Whether a call changes anything.
+/// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Access {
     Read,
     Write,
+    /// It takes a new key, if the server keeps records.
+    Claim,
 }
 
 /// Why a call came to nothing.
@@ -77,13 +94,35 @@ pub(super) struct Fault {
     pub(super) is_over: bool,
     /// Whether Redis does not know the script by its name.
     pub(super) is_unknown_script: bool,
+    pub(super) turn: Option<Turn>,
+}
+
+/// Where else a call may succeed, in a cluster or behind sentinels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// A slot is there now.
+    Moved { slot: u16, to: Place },
+    /// A slot is on its way there, and so is what was asked for.
+    Moving { to: Place },
+    /// Nowhere at the moment; perhaps another server becomes the master.
+    Later,
 }
 
 impl Fault {
     /// There was no connection.
     pub(super) fn not_written(message: impl Into<String>) -> Self {
-        let kind = StoreErrorKind::NotWritten;
-        Self { kind, message: message.into(), is_over: true, is_unknown_script: false }
+        Self {
+            kind: StoreErrorKind::NotWritten,
+            message: message.into(),
+            is_over: true,
+            is_unknown_script: false,
+            turn: Some(Turn::Later),
+        }
+    }
+
+    /// The server is there, and nothing is asked of it.
+    pub(super) fn refused(message: impl Into<String>) -> Self {
+        Self { is_over: false, turn: None, ..Self::not_written(message) }
     }
 
     pub(super) fn timed_out(access: Access, time_out: Duration) -> Self {
@@ -103,17 +142,31 @@ impl Fault {
                 return Self { kind: unheard(access), ..Self::not_written(message) };
             }
         };
-        Self {
+        // Where a server does not know the name of another, the map may tell.
+        let to =
+            || error.redirect_node().and_then(|(place, slot)| Some((slot, Place::parse(place)?)));
+        let (is_over, turn) = match server {
             // Another server may have become the master.
-            is_over: matches!(
-                server,
-                Some(
-                    ServerErrorKind::ReadOnly
-                        | ServerErrorKind::MasterDown
-                        | ServerErrorKind::BusyLoading
-                )
-            ),
+            Some(
+                ServerErrorKind::ReadOnly
+                | ServerErrorKind::MasterDown
+                | ServerErrorKind::BusyLoading,
+            ) => (true, Some(Turn::Later)),
+            Some(ServerErrorKind::TryAgain | ServerErrorKind::ClusterDown) => {
+                (false, Some(Turn::Later))
+            }
+            Some(ServerErrorKind::Moved) => {
+                (false, Some(to().map_or(Turn::Later, |(slot, to)| Turn::Moved { slot, to })))
+            }
+            Some(ServerErrorKind::Ask) => {
+                (false, Some(to().map_or(Turn::Later, |(_, to)| Turn::Moving { to })))
+            }
+            _ => (false, None),
+        };
+        Self {
+            is_over,
             is_unknown_script: server == Some(ServerErrorKind::NoScript),
+            turn,
             ..Self::not_written(format!("Redis says: {error}"))
         }
     }
@@ -121,13 +174,20 @@ impl Fault {
     /// It was done, and too few replicas have it.
     pub(super) fn too_few(replicas: i64, wanted: u32) -> Self {
         let message = format!("{replicas} replicas have it, {wanted} are wanted");
-        let kind = StoreErrorKind::MayHaveLanded;
-        Self { kind, is_over: false, ..Self::not_written(message) }
+        Self { kind: StoreErrorKind::MayHaveLanded, ..Self::refused(message) }
     }
 
     /// An answer that nothing of ours gives.
     pub(super) fn strange(access: Access) -> Self {
         Self { kind: unheard(access), ..Self::not_written("Redis gave an answer of no known form") }
+    }
+
+    /// The same after another try, of which nobody knows whether it landed.
+    pub(super) fn after(self, earlier: StoreErrorKind) -> Self {
+        match earlier {
+            StoreErrorKind::MayHaveLanded => Self { kind: earlier, ..self },
+            _ => self,
+        }
     }
 }
 
@@ -140,6 +200,6 @@ impl From<Fault> for StoreError {
 fn unheard(access: Access) -> StoreErrorKind {
     match access {
         Access::Read => StoreErrorKind::NotWritten,
-        Access::Write => StoreErrorKind::MayHaveLanded,
+        Access::Write | Access::Claim => StoreErrorKind::MayHaveLanded,
     }
 }

@@ -1,0 +1,117 @@
+//! A master that a sentinel watches.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use selfsame::stores::{RedisOptions, RedisStore};
+use selfsame_core::conformance::samples::{answer, ask, retry};
+use selfsame_core::{Claimed, FullStore, Recorded, Store};
+use selfsame_test_redis::Watched;
+use tokio::time::sleep;
+
+use crate::cluster::user;
+use crate::failover::{REPLICATED, rivals_run_once_each};
+use crate::shared_waits::{SOON, ended_elsewhere, node};
+use crate::support::{USER, complete, run, unverified};
+
+fn start() -> Watched {
+    Watched::start_with(&[&user()])
+}
+
+async fn open(watched: &Watched, options: RedisOptions) -> RedisStore {
+    RedisStore::open(&watched.url_as(USER), options).await.expect("the user may open it")
+}
+
+async fn until_master(watched: &Watched, at: usize) {
+    while !watched.is_master(at) {
+        sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_outlives_the_death_of_the_master() {
+    let mut watched = start();
+    let store = open(&watched, unverified().time_out(Duration::from_secs(15))).await;
+    complete(&store, &ask("known")).await;
+    let running = run(&store, &ask("running")).await;
+    sleep(REPLICATED).await;
+    watched.server_mut(0).crash();
+    let new: Vec<_> = (0..20).map(|at| ask(&format!("new-{at}"))).collect();
+    join_all(new.iter().map(|ask| complete(&store, ask))).await;
+    assert!(watched.is_master(1));
+    let known = store.claim(&retry(&ask("known"))).await.expect("it works");
+    assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+    let recorded = store.complete(&running, &answer("done")).await;
+    assert!(matches!(recorded, Ok(Recorded::Until(_))), "{recorded:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_was_master_and_comes_back_is_left() {
+    let watched = start();
+    let store = open(&watched, unverified().wait_replicas(1)).await;
+    complete(&store, &ask("before")).await;
+    watched.server(0).signal("STOP");
+    until_master(&watched, 1).await;
+    watched.server(0).signal("CONT");
+    // Nothing was asked meanwhile: all connections lead to the old one.
+    let after = ask("after");
+    let lease = loop {
+        match store.claim(&after).await {
+            Ok(Claimed::Run(grant)) => break grant.lease,
+            Ok(other) => panic!("{other:?}"),
+            // Until the old one follows the new one, there is no replica.
+            Err(_) => sleep(Duration::from_millis(100)).await,
+        }
+    };
+    until_master(&watched, 1).await;
+    let recorded = store.complete(&lease, &answer("done")).await;
+    assert!(matches!(recorded, Ok(Recorded::Until(_))), "{recorded:?}");
+    while watched.is_master(0) {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let known = store.claim(&retry(&after)).await.expect("it works");
+    assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rivals_run_once_while_the_master_is_killed_and_comes_back() {
+    let mut watched = start();
+    let stores = [(); 3].map(|()| open(&watched, unverified().wait_replicas(1)));
+    let stores = join_all(stores).await;
+    let all: Vec<_> = stores.iter().map(|store| store as &dyn FullStore).collect();
+    rivals_run_once_each(&all, (4, 50), async {
+        sleep(Duration::from_millis(500)).await;
+        watched.server_mut(0).crash();
+        until_master(&watched, 1).await;
+        watched.server_mut(0).start_again();
+        while watched.is_master(0) {
+            sleep(Duration::from_millis(50)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_wakes_after_another_server_became_the_master() {
+    let mut watched = start();
+    let first = node(open(&watched, unverified()).await).await;
+    let second = node(open(&watched, unverified()).await).await;
+    watched.server_mut(0).crash();
+    until_master(&watched, 1).await;
+    let listening = ["pubsub", "numsub", "selfsame:bell:0"];
+    while !watched.server(1).command(0, &listening).ends_with("\n2") {
+        sleep(Duration::from_millis(50)).await;
+    }
+    let (runs, waits, later) = ended_elsewhere(&first, &second, Ok("by the first")).await;
+    assert!(runs.is_ok() && waits.is_ok(), "{runs:?} {waits:?}");
+    assert!(later < SOON, "{later:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_no_sentinel_knows_is_told() {
+    let watched = start();
+    let url = watched.url_as(USER).replace("/main/", "/other/");
+    let error = RedisStore::open(&url, unverified()).await.expect_err("there is no such master");
+    let error = error.to_string();
+    assert!(error.contains("other") && !error.contains("horse"), "{error}");
+}
