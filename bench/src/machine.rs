@@ -6,6 +6,9 @@ use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail};
 
+/// The system counts processor time in this unit.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// The machine in one line.
 pub(crate) fn describe() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -32,4 +35,13 @@ pub(crate) fn file_system(folder: &Path) -> Result<String> {
         bail!("{} is in memory ({kind}): choose a disk with --data", folder.display());
     }
     Ok(kind)
+}
+
+/// The time of the processor that a process has taken, in seconds.
+pub(crate) fn cpu_seconds(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // The name, in brackets, may hold anything; user and system time are fields 14 and 15.
+    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let ticks: f64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
+    ticks / TICKS_PER_SECOND
 }

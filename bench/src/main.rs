@@ -1,12 +1,15 @@
-//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `e2e` and `attack`.
+//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `redis`, `e2e` and `attack`;
+//! and what is lost by faults: `losses`.
 //!
 //! Nothing here passes or fails by time. What is compared is measured in turns within one run, so
 //! that a slow moment of the machine meets all of it.
 
 mod e2e;
 mod figures;
+mod losses;
 mod machine;
 mod postgres;
+mod redis;
 mod report;
 mod store;
 mod timing;
@@ -31,10 +34,14 @@ enum What {
     Store(Options),
     /// The PostgreSQL store beside what is usually written, on one server
     Postgres(Options),
+    /// The Redis store beside what is usually written, on servers that keep more or less
+    Redis(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
     /// What other clients notice of thousands of slow heads
     Attack(Options),
+    /// What a Redis store loses by faults, and whether it notices
+    Losses(Options),
     #[command(hide = true)]
     Proxy { upstream: SocketAddr },
     #[command(hide = true)]
@@ -85,8 +92,10 @@ fn main() -> Result<()> {
     match Cli::parse().what {
         What::Store(options) => store::run(&options),
         What::Postgres(options) => postgres::run(&options),
+        What::Redis(options) => redis::run(&options),
         What::E2e(options) => e2e::run(&options),
         What::Attack(options) => e2e::run_attack(&options),
+        What::Losses(options) => losses::run(&options),
         What::Proxy { upstream } => e2e::serve_proxy(upstream),
         What::App { protection } => e2e::serve_app(protection),
     }

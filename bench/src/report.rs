@@ -57,8 +57,17 @@ impl Table {
 
     /// The same for another figure than the rate.
     pub(crate) fn ratio_of(&self, column: &str, row: &str, base: &str) -> Option<Spread> {
-        let pairs = self.row(row)?.values(column).zip(self.row(base)?.values(column));
-        Spread::of(pairs.map(|(figure, base)| figure / base).collect())
+        Self::ratio_between((self, row, column), (self, base, column))
+    }
+
+    /// The same for figures of two tables: each is a table, a row and a column.
+    pub(crate) fn ratio_between(
+        of: (&Self, &str, &str),
+        base: (&Self, &str, &str),
+    ) -> Option<Spread> {
+        let [of, base] =
+            [of, base].map(|(table, row, column)| Some(table.row(row)?.values(column)));
+        Spread::of(of?.zip(base?).map(|(figure, base)| figure / base).collect())
     }
 
     fn row(&self, name: &str) -> Option<&Row> {
@@ -214,7 +223,7 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 /// A Markdown table whose columns line up for those who read it plain.
-fn aligned(lines: &[Vec<String>]) -> String {
+pub(crate) fn aligned(lines: &[Vec<String>]) -> String {
     let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| {
         lines

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{Protection, any_port};
+use crate::machine;
 use crate::timing::Stopwatch;
 
 /// What every upstream and app answers.
@@ -16,8 +17,6 @@ pub(super) const ANSWER: &str = r#"{"id":"ch_1MqLxe2eZvKYlo2C","object":"charge"
 
 /// How long a server may take to start, and to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The system counts processor time in this unit.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A running server. Dropping it stops it.
 pub(super) struct Server {
@@ -32,7 +31,7 @@ impl Server {
         let children = std::fs::read_to_string(format!("/proc/{own}/task/{own}/children"));
         let children = children.unwrap_or_default();
         let children = children.split_whitespace().filter_map(|id| id.parse().ok());
-        std::iter::once(own).chain(children).map(cpu_seconds_of).sum()
+        std::iter::once(own).chain(children).map(machine::cpu_seconds).sum()
     }
 
     /// How much memory it holds.
@@ -59,14 +58,6 @@ impl Drop for Server {
         let _gone = self.child.kill();
         let _gone = self.child.wait();
     }
-}
-
-fn cpu_seconds_of(process: u32) -> f64 {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name, in brackets, may hold anything; user and system time are fields 14 and 15.
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: f64 = fields.skip(11).take(2).filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
-    ticks / TICKS_PER_SECOND
 }
 
 /// nginx that answers by itself.

@@ -1,5 +1,7 @@
 //! What the durable stores share.
 
+#[cfg(any(feature = "postgres", feature = "redis"))]
+use std::borrow::Cow;
 use std::error::Error;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use std::time::Duration;
@@ -30,13 +32,16 @@ pub(super) fn stand_in() -> Answer {
 
 /// The ask with no time past ten thousand years, which others than we could not add to another.
 #[cfg(any(feature = "postgres", feature = "redis"))]
-pub(super) fn fit(ask: &Ask) -> Ask {
+pub(super) fn fit(ask: &Ask) -> Cow<'_, Ask> {
     const LONGEST: Duration = Duration::from_secs(10_000 * 365 * 24 * 60 * 60);
+    if [ask.lease, ask.retention, ask.remember].iter().all(|time| *time <= LONGEST) {
+        return Cow::Borrowed(ask);
+    }
     let mut fitting = ask.clone();
     for time in [&mut fitting.lease, &mut fitting.retention, &mut fitting.remember] {
         *time = LONGEST.min(*time);
     }
-    fitting
+    Cow::Owned(fitting)
 }
 
 /// So many records have the state that `wire::state_code` numbers so.

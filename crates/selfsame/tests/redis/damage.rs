@@ -6,7 +6,7 @@ use selfsame_core::{Claimed, Find, Inspect, Store, StoreErrorKind, Sweep};
 use crate::support::{RedisBench, complete, key, run};
 
 /// Where a record's frame begins.
-const HEAD_LEN: usize = 100;
+const HEAD_LEN: usize = 112;
 
 /// Changes the byte at `at`, counted from the end where it is negative.
 fn hit(bench: &RedisBench, key: &str, at: isize) {
@@ -69,14 +69,22 @@ async fn what_was_cut_off_or_is_something_else_is_noticed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_does_not_mend_what_was_damaged() {
-    for at in [5, 30, 120] {
+    let head = HEAD_LEN.cast_signed();
+    for at in [5, 30, head - 12, head - 2, head + 20] {
         let bench = RedisBench::new();
-        let store = bench.store().await;
+        let (first, second) = (bench.store().await, bench.store().await);
         let bad = ask("bad");
-        let lease = run(&store, &bad).await;
+        let lease = run(&first, &bad).await;
         hit(&bench, &key(&bad), at);
-        // The script for completions does not read the whole frame; its sum stays as wrong as it was.
-        let _recorded = store.complete(&lease, &answer("done")).await;
-        assert!(store.claim(&retry(&bad)).await.expect_err("it is damaged").is_damaged(), "{at}");
+        // The one that did not claim it goes by what it reads; the other one by what it wrote, if that is there.
+        let error = second.complete(&lease, &answer("done")).await.expect_err("it is damaged");
+        assert!(error.is_damaged(), "{at}: {error}");
+        let recorded = first.complete(&lease, &answer("done")).await;
+        assert_eq!(recorded.is_err(), at < head, "{at}: {recorded:?}");
+        match first.claim(&retry(&bad)).await {
+            Err(error) => assert!(at < head && error.is_damaged(), "{at}: {error}"),
+            // It was replaced as a whole by one that knew it as a whole.
+            Ok(claimed) => assert!(matches!(claimed, Claimed::Replay(_)), "{at}: {claimed:?}"),
+        }
     }
 }

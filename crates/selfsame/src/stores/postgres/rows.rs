@@ -160,7 +160,7 @@ pub(super) fn millis(duration: Duration) -> i64 {
 /// The ask with what a row can hold: no time that statements could not add to another, and no NUL
 /// in a name.
 pub(super) fn fit(ask: &Ask) -> Ask {
-    let mut fitting = durable::fit(ask);
+    let mut fitting = durable::fit(ask).into_owned();
     let name = &mut fitting.label.tenant_name;
     *name = name.take().map(|name| name.replace('\0', "\u{fffd}").into());
     fitting

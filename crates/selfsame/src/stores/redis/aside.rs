@@ -101,7 +101,7 @@ impl Aside {
         id: &RecordId,
         put: Put,
     ) -> Result<(), StoreError> {
-        let call = Call::new(&PUT, self.key(family, id))
+        let call = Call::new(&PUT, &self.key(family, id))
             .number(put.rank as u64)
             .number(put.fence.number())
             .number(millis(put.lives))

@@ -1,15 +1,15 @@
 //! Changes of one record: read, decided by core's rules, and written if it is still as it was seen.
 
+use std::time::Duration;
+
 use redis::{Value, pipe};
-use selfsame_core::{
-    Answer, Fenced, Lease, Record, RecordId, Recorded, StoreError, Timestamp, wire,
-};
+use selfsame_core::{Answer, Fenced, Lease, Record, RecordId, Recorded, StoreError, Timestamp};
 use tokio::time::Instant;
 
 use super::link::Ask;
-use super::scripts::{COMPLETE, Call, REPLACE};
+use super::scripts::{Call, REPLACE};
 use super::trouble::{Access, Fault};
-use super::value::{self, Found, MARGIN, Seen, millis};
+use super::value::{self, Found, Seen};
 use super::{RedisStore, strange};
 
 /// What is to become of a record.
@@ -58,10 +58,18 @@ impl RedisStore {
         now: Timestamp,
     ) -> Result<Replaced, StoreError> {
         let lives = next.and_then(|next| value::lives(next, now));
-        let call = Call::new(&REPLACE, self.key(id))
-            .arg(*seen)
-            .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
-            .arg(next.map_or(Vec::new(), value::write));
+        self.put(id, seen, lives, &next.map_or(Vec::new(), value::write)).await
+    }
+
+    /// Puts a value, or nothing, in the place of the record that was seen so.
+    async fn put(
+        &self,
+        id: &RecordId,
+        seen: &Seen,
+        lives: Option<Duration>,
+        value: &[u8],
+    ) -> Result<Replaced, StoreError> {
+        let call = Call::new(&REPLACE, &self.key(id)).arg(seen).millis(lives).arg(value);
         match self.call(id, Access::Write, call).await? {
             Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
             Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),
@@ -76,6 +84,7 @@ impl RedisStore {
         id: &RecordId,
         decide: impl Fn(Option<Record>, Timestamp) -> Change<T>,
     ) -> Result<T, StoreError> {
+        self.own.forget(id);
         let until = Instant::now() + self.options.time_out;
         loop {
             let (now, found) = self.read(id).await?;
@@ -123,21 +132,21 @@ impl RedisStore {
         lease: &Lease,
         answer: &Answer,
     ) -> Result<Recorded, StoreError> {
-        let call = Call::new(&COMPLETE, self.key(&lease.id))
-            .number(self.options.ahead())
-            .number(lease.fence.number())
-            .arg(*lease.attempt_id.as_bytes())
-            .arg(value::write_id())
-            .number(millis(MARGIN))
-            .arg(wire::encode_answer(&lease.id, answer));
-        match self.call(&lease.id, Access::Write, call).await? {
-            Value::Int(until) => Ok(Recorded::Until(Timestamp::from_millis(until.cast_unsigned()))),
-            Value::Nil => self.record_by_rule(lease, answer).await,
-            _ => Err(strange(Access::Write)),
+        // What was not changed since it was claimed here need not be read.
+        if let Some(mut own) = self.own.take(&lease.id) {
+            let now = own.now(self.options.ahead());
+            let recorded = own.record.complete(lease, answer.clone(), now);
+            let lives = value::lives(&own.record, now);
+            if matches!(recorded, Recorded::Until(_))
+                && self.put(&lease.id, own.seen(), lives, &own.value()).await? == Replaced::Done
+            {
+                return Ok(recorded);
+            }
         }
+        self.record_by_rule(lease, answer).await
     }
 
-    /// What is not plainly a claim of one's own: done before, held, or lost.
+    /// What may have been changed since: renewed, done before, held, or lost.
     async fn record_by_rule(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         let decide = |record: Option<Record>, now| {
             let Some(before) = record else { return Change::Nothing(Recorded::Lost) };

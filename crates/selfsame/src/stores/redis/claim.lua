@@ -1,26 +1,23 @@
 -- Claims a key that is new; what is known of any other is for core's rules.
-local ahead, lease, retention, remember, attempt_id, sums, lives, record, behind,
-  guard, beats = unpack(ARGV)
-local now = time(ahead)
-local value = redis.call('GET', KEYS[1])
-if value then
-  return { now, value }
-end
+local before, after, lives, guard, beats, ahead = unpack(ARGV)
+local time = redis.call('TIME')
 if guard ~= '' then
   -- What is not known was perhaps lost. Who has counted more than there is, or knows another guard, finds out.
-  local id, counted, closed = unpack(redis.call('HMGET', KEYS[2], 'id', 'beats', 'closed_until'))
-  if id ~= guard or tonumber(counted or 0) < tonumber(beats) then
-    return { now, 0 }
-  elseif closed and tonumber(closed) > now then
-    return { now, tonumber(closed) }
+  local found = redis.call('HMGET', KEYS[2], 'id', 'beats', 'closed_until')
+  local closed = found[3] and tonumber(found[3]) > time[1] * 1000 + time[2] / 1000 + ahead
+  if found[1] ~= guard or closed or tonumber(found[2] or 0) < tonumber(beats) then
+    return { time[1], time[2], redis.call('GET', KEYS[1]) or 0 }
   end
 end
-local head = sealed('SR', 1, CLAIMED, now + lease, now, now + retention, retention, remember, 1,
-  attempt_id, string.sub(attempt_id, 1, 8), sums, #record)
-value = head .. record .. behind
+local base = struct.pack('>I4I4', time[1], time[2])
+local value = before .. base .. base .. after
+local is_new
 if lives == '' then
-  redis.call('SET', KEYS[1], value)
+  is_new = redis.call('SET', KEYS[1], value, 'NX')
 else
-  redis.call('SET', KEYS[1], value, 'PX', lives)
+  is_new = redis.call('SET', KEYS[1], value, 'NX', 'PX', lives)
 end
-return { now }
+if is_new then
+  return time
+end
+return { time[1], time[2], redis.call('GET', KEYS[1]) }

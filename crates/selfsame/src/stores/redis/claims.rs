@@ -9,7 +9,7 @@ use super::changes::Replaced;
 use super::guard::{GUARD, Known};
 use super::scripts::{CLAIM, Call};
 use super::trouble::Access;
-use super::value::{self, Sums, millis};
+use super::value::{self, Draft, Moment};
 use super::{RedisStore, strange};
 use crate::stores::durable::fit;
 
@@ -20,7 +20,8 @@ const CHANGED_FOR: Duration = Duration::from_millis(100);
 
 /// What the script says of a key.
 enum Said {
-    New(Timestamp),
+    /// It was, and is claimed since then.
+    New(Timestamp, Box<Draft>),
     Known(Timestamp, Vec<u8>),
     /// Records were lost, of which this may be one.
     Refused,
@@ -29,10 +30,14 @@ enum Said {
 impl RedisStore {
     pub(super) async fn claim_key(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         self.guard.check()?;
-        let ask = &fit(ask);
+        let ask = &*fit(ask);
         for _ in 0..LOOKS_MAX {
             let (now, value) = match self.claim_new(ask).await? {
-                Said::New(now) => return Ok(selfsame_core::claim(None::<&Record>, ask, now).0),
+                Said::New(now, draft) => {
+                    let (claimed, record) = selfsame_core::claim(None::<&Record>, ask, now);
+                    self.own.remember(record.expect("a new key runs"), *draft);
+                    return Ok(claimed);
+                }
                 Said::Known(now, value) => (now, value),
                 Said::Refused => {
                     self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
@@ -51,36 +56,41 @@ impl RedisStore {
     }
 
     async fn claim_new(&self, ask: &Ask) -> Result<Said, StoreError> {
-        // Of the times only Redis can tell, the script writes the head's.
-        let record = Record::first(ask, Timestamp::default());
-        let lives = value::lives(&record, Timestamp::default());
+        // Of the times only Redis can tell, the script writes the beginning of all.
+        let ahead_ms = self.options.ahead();
+        let record = Record::first(ask, Timestamp::from_millis(ahead_ms));
+        let lives = value::lives(&record, Timestamp::from_millis(ahead_ms));
+        let behind = value::behind(&record);
+        let mut draft = Draft::of(record);
         let bucket = self.routes.buckets.of(&ask.id);
         let Known { id: guard, beats } = self.guard.known(bucket, ask);
-        let call = Call::new(&CLAIM, self.key(&ask.id))
-            .beside(self.routes.buckets.beside(bucket, GUARD))
-            .number(self.options.ahead())
-            .number(millis(ask.lease))
-            .number(millis(ask.retention))
-            .number(millis(ask.remember))
-            .arg(*ask.attempt_id.as_bytes())
-            .arg(Sums::of(&ask.label).to_bytes())
-            .arg(lives.map_or(String::new(), |lives| millis(lives).to_string()))
-            .arg(value::frame(&record))
-            .arg(value::behind(&record))
+        let guarded = self.routes.buckets.beside(bucket, GUARD);
+        let call = Call::with(&CLAIM, &[&self.key(&ask.id), &guarded])
+            .arg(draft.fields())
+            .arg([draft.frame(), &behind[..]].concat())
+            .millis(lives)
             .arg(guard)
-            .number(beats);
+            .number(beats)
+            .number(ahead_ms);
         let Value::Array(said) = self.call(&ask.id, Access::Claim, call).await? else {
             return Err(strange(Access::Write));
         };
         let mut said = said.into_iter();
-        let time = |millis: i64| Timestamp::from_millis(millis.cast_unsigned());
-        match (said.next(), said.next()) {
-            (Some(Value::Int(now)), None) => Ok(Said::New(time(now))),
-            (Some(Value::Int(now)), Some(Value::BulkString(value))) => {
-                Ok(Said::Known(time(now), value))
+        let mut number = || {
+            let number = redis::from_redis_value(said.next()?);
+            number.ok()
+        };
+        let (seconds, micros) = number().zip(number()).ok_or_else(|| strange(Access::Write))?;
+        let at = Moment { seconds, micros };
+        let now = Timestamp::from_millis(at.as_millis() + ahead_ms);
+        match said.next() {
+            None => {
+                draft.made(at);
+                Ok(Said::New(now, Box::new(draft)))
             }
-            (Some(Value::Int(_)), Some(Value::Int(_))) => Ok(Said::Refused),
-            _ => Err(strange(Access::Write)),
+            Some(Value::BulkString(value)) => Ok(Said::Known(now, value)),
+            Some(Value::Int(_)) => Ok(Said::Refused),
+            Some(_) => Err(strange(Access::Write)),
         }
     }
 }

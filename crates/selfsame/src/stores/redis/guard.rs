@@ -161,7 +161,7 @@ impl Guard {
 
     /// Counts what was written since the last time.
     async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
-        let count = Call::new(&COUNT, self.key(bucket));
+        let count = Call::new(&COUNT, &self.key(bucket));
         let counted = self.ask(bucket, link::Ask::Script(&count)).await?;
         let counted = redis::from_redis_value(counted).map_err(|_| strange(Access::Write))?;
         let is_less = {
@@ -223,7 +223,7 @@ impl Guard {
             0 => millis(WINDOW),
             window_ms => window_ms,
         };
-        let call = Call::new(&CLOSE, self.key(bucket))
+        let call = Call::new(&CLOSE, &self.key(bucket))
             .number(self.ahead_ms.load(Ordering::SeqCst))
             .arg(id)
             .number(beats)

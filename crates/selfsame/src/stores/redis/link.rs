@@ -357,7 +357,7 @@ async fn send_ahead(
     match ask {
         Ask::Command(command) => one(after_asking(connection, [*command]).await),
         Ask::All(pipeline) => after_asking(connection, pipeline.cmd_iter()).await,
-        Ask::Script(call) => match one(after_asking(connection, [&call.by_name()]).await) {
+        Ask::Script(call) => match one(after_asking(connection, [call.by_name()]).await) {
             Err(error) if Fault::of(&error, access).is_unknown_script => {
                 one(after_asking(connection, [&call.in_full()]).await)
             }

@@ -7,9 +7,9 @@
 //! | bell | wake-ups for those who wait; it listens |
 //! | guide, in a cluster | who has what, and wake-ups that are sent |
 //!
-//! A new key is claimed, and an answer recorded, by one script in one round trip. All other changes are
-//! decided by core's rules over what was read, and a script puts them in its place if it is still as it
-//! was seen. Time is Redis'.
+//! A new key is claimed by one script in one round trip. All changes are decided by core's rules over what was read, or
+//! written, and a script puts them in its place if it is still as it was seen; so an answer is recorded in one
+//! round trip, too. Time is Redis'.
 
 mod address;
 mod aside;
@@ -23,6 +23,7 @@ mod inspect;
 mod link;
 mod node;
 mod options;
+mod own;
 mod routes;
 mod safety;
 mod scan;
@@ -50,6 +51,7 @@ use bell::RedisBell;
 use guard::Guard;
 use link::Ask;
 use node::Lane;
+use own::Own;
 use routes::Routes;
 use scripts::Call;
 use sweep::Spot;
@@ -73,6 +75,7 @@ pub struct RedisStore {
     routes: Arc<Routes>,
     bell: Arc<RedisBell>,
     guard: Arc<Guard>,
+    own: Own,
     options: RedisOptions,
     place: String,
     swept_to: Mutex<Spot>,
@@ -103,7 +106,8 @@ impl RedisStore {
         let (source, link) = routes.bell();
         let bell = RedisBell::start(source, link, address.database(), options.time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
-        Ok(Self { routes, bell, guard, options, place, swept_to })
+        let own = Own::default();
+        Ok(Self { routes, bell, guard, own, options, place, swept_to })
     }
 
     /// Where the record of `id` lies.

@@ -1,28 +1,26 @@
 //! The scripts: each is one atomic step, makes no more than one write, and knows its own earlier run.
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use redis::{Cmd, Value, cmd};
+use redis::{Arg, Cmd, Value, cmd};
 use sha1_smol::Sha1;
+
+use super::value::millis;
 
 /// Claims a key that is new, or reads what is known of it.
 pub(super) static CLAIM: Script = Script::new(
-    concat!(include_str!("head.lua"), include_str!("claim.lua")),
-    |answer| matches!(answer, Value::Array(said) if said.len() == 1),
+    include_str!("claim.lua"),
+    |answer| matches!(answer, Value::Array(said) if said.len() == 2),
 );
-/// Records an answer.
-pub(super) static COMPLETE: Script =
-    Script::new(concat!(include_str!("head.lua"), include_str!("complete.lua")), |answer| {
-        matches!(answer, Value::Int(_))
-    });
 /// Counts: a script, so that what replicas have not got does not count either.
 pub(super) static COUNT: Script = Script::new(include_str!("count.lua"), |_| true);
 /// Takes no new keys for a time.
 pub(super) static CLOSE: Script =
-    Script::new(concat!(include_str!("head.lua"), include_str!("close.lua")), |_| false);
+    Script::new(concat!(include_str!("time.lua"), include_str!("close.lua")), |_| false);
 /// Replaces or removes a record as it was seen.
 pub(super) static REPLACE: Script = Script::new(
-    concat!(include_str!("head.lua"), include_str!("replace.lua")),
+    include_str!("replace.lua"),
     |answer| matches!(answer, Value::BulkString(said) if said == b"done"),
 );
 
@@ -51,47 +49,58 @@ impl Script {
 /// A call of a script.
 pub(super) struct Call {
     script: &'static Script,
-    keys: Vec<String>,
-    args: Vec<Vec<u8>>,
+    /// By its name, which a server knows that has run it before.
+    command: Cmd,
 }
 
 impl Call {
-    pub(super) fn new(script: &'static Script, key: impl Into<String>) -> Self {
-        Self { script, keys: vec![key.into()], args: Vec::new() }
+    pub(super) fn new(script: &'static Script, key: &str) -> Self {
+        Self::with(script, &[key])
     }
 
-    /// With another key.
-    pub(super) fn beside(mut self, key: impl Into<String>) -> Self {
-        self.keys.push(key.into());
+    /// About a key and another one beside it.
+    pub(super) fn with(script: &'static Script, keys: &[&str]) -> Self {
+        let mut command = cmd("EVALSHA");
+        command.arg(script.name()).arg(keys.len()).arg(keys);
+        Self { script, command }
+    }
+
+    pub(super) fn arg(mut self, arg: impl AsRef<[u8]>) -> Self {
+        self.command.arg(arg.as_ref());
         self
     }
 
-    pub(super) fn arg(mut self, arg: impl Into<Vec<u8>>) -> Self {
-        self.args.push(arg.into());
+    pub(super) fn number(mut self, number: u64) -> Self {
+        self.command.arg(number);
         self
     }
 
-    pub(super) fn number(self, number: u64) -> Self {
-        self.arg(number.to_string())
+    /// A time in milliseconds, or none.
+    pub(super) fn millis(self, duration: Option<Duration>) -> Self {
+        match duration {
+            Some(duration) => self.number(millis(duration)),
+            None => self.arg(""),
+        }
     }
 
-    /// By its name, which a server knows that has run it before.
-    pub(super) fn by_name(&self) -> Cmd {
-        self.command("EVALSHA", self.script.name())
+    pub(super) fn by_name(&self) -> &Cmd {
+        &self.command
     }
 
     /// In full, from which a server learns its name.
     pub(super) fn in_full(&self) -> Cmd {
-        self.command("EVAL", self.script.text)
+        let mut command = cmd("EVAL");
+        command.arg(self.script.text);
+        for arg in self.command.args_iter().skip(2) {
+            match arg {
+                Arg::Simple(arg) => command.arg(arg),
+                _ => unreachable!("no script is a scan"),
+            };
+        }
+        command
     }
 
     pub(super) fn wrote(&self, answer: &Value) -> bool {
         (self.script.wrote)(answer)
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = cmd(name);
-        command.arg(script).arg(self.keys.len()).arg(&self.keys).arg(&self.args);
-        command
     }
 }

@@ -10,16 +10,23 @@
 //! | 8 | random, of the last write: no two values of a record have the same head |
 //! | 4, 4, 4 | of hashes of the key, the tenant's tag and its name, by which they are found |
 //! | 4 | how long the record's frame is |
-//! | 8 | the beginning of the SHA-1 of all this, in hexadecimal: scripts can make no CRC |
+//! | 4 | the CRC-32 of all this |
+//! | 8, 8 | seconds and microseconds after which the moments are, twice, for no sum covers them |
+//!
+//! Only Redis can tell when a key is claimed, so the script fills those in; where moments were known they are whole,
+//! and there is nothing to add. Nothing else of a value is made by a script: Redis' language takes ten
+//! times as long for a byte as Redis does.
 //!
 //! The frame is `wire`'s of the whole record, without its state, which the head tells, as it does
 //! fence, attempt id and times. Behind it is the frame of its answer, if it is completed; else of its
 //! keepsake, if that has a request, which so goes with the outcome.
 
+use std::mem;
 use std::time::Duration;
 
 use selfsame_core::{
-    Answer, AttemptId, Fence, Label, Lease, Record, RecordId, State, StoreError, Timestamp, wire,
+    Answer, AttemptId, Fence, Keepsake, Label, Lease, Record, RecordId, State, StoreError,
+    Timestamp, wire,
 };
 use sha1_smol::Sha1;
 
@@ -28,10 +35,13 @@ use crate::stores::durable::{CLAIMED, COMPLETED, FAILED, HELD, TOMBSTONE, damage
 const MAGIC: &[u8; 2] = b"SR";
 const VERSION: u8 = 1;
 const FIELDS_LEN: usize = 92;
-const SUM_LEN: usize = 8;
+const SUM_LEN: usize = 4;
+const BASE_LEN: usize = 8;
+
+const BASE_AT: usize = FIELDS_LEN + SUM_LEN;
 
 /// How many bytes a head has.
-pub(super) const HEAD_LEN: usize = FIELDS_LEN + SUM_LEN;
+pub(super) const HEAD_LEN: usize = BASE_AT + 2 * BASE_LEN;
 
 /// How much longer than core's rules Redis keeps a record, so that it is never they who are late.
 pub(super) const MARGIN: Duration = Duration::from_secs(60);
@@ -93,19 +103,48 @@ pub(super) struct Found {
     pub(super) seen: Seen,
 }
 
+/// A moment by Redis' clock, as a script has it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Moment {
+    pub(super) seconds: u32,
+    pub(super) micros: u32,
+}
+
+impl Moment {
+    pub(super) fn as_millis(self) -> u64 {
+        u64::from(self.seconds) * 1000 + u64::from(self.micros / 1000)
+    }
+
+    fn to_bytes(self) -> [u8; BASE_LEN] {
+        (u64::from(self.seconds) << 32 | u64::from(self.micros)).to_be_bytes()
+    }
+
+    fn from_bytes(bytes: [u8; BASE_LEN]) -> Self {
+        let both = u64::from_be_bytes(bytes);
+        Self { seconds: (both >> 32) as u32, micros: both as u32 }
+    }
+}
+
 /// What is known of a record by its head.
 pub(super) fn read_head(value: &[u8]) -> Result<Head, &'static str> {
-    let (fields, rest) = value.split_at_checked(FIELDS_LEN).ok_or("the head is cut off")?;
+    let (head, _) = value.split_first_chunk::<HEAD_LEN>().ok_or("the head is cut off")?;
+    let (fields, rest) = head.split_at(FIELDS_LEN);
     if fields[..2] != *MAGIC {
         return Err("not a record");
     }
-    if !rest.starts_with(sum(fields).as_bytes()) {
+    let mut rest = Fields { rest, base_ms: 0 };
+    if rest.take() != crc32fast::hash(fields).to_be_bytes() {
         return Err("the head's checksum does not fit");
+    }
+    let base = rest.take();
+    if base != rest.take() {
+        return Err("the head tells two times");
     }
     if fields[2] != VERSION {
         return Err("written in a layout that this build does not know");
     }
-    let mut fields = Fields(&fields[3..]);
+    let base_ms = Moment::from_bytes(base).as_millis();
+    let mut fields = Fields { rest: &fields[3..], base_ms };
     Ok(Head {
         state: fields.take::<1>()[0],
         state_at: fields.time(),
@@ -164,33 +203,98 @@ fn finish(record: &mut Record, answer: Answer, at: Timestamp) {
 
 /// The value of a record, with a head that no other value has.
 pub(super) fn write(record: &Record) -> Vec<u8> {
-    let frame = frame(record);
-    let (state, state_at) = wire::state_code(&record.state);
-    let mut value = Vec::with_capacity(HEAD_LEN + frame.len());
-    value.extend_from_slice(MAGIC);
-    value.extend_from_slice(&[VERSION, state]);
-    for time in [state_at, record.created_at, record.expires_at] {
-        value.extend_from_slice(&time.as_millis().to_be_bytes());
-    }
-    for length in [record.retention, record.remember] {
-        value.extend_from_slice(&millis(length).to_be_bytes());
-    }
-    value.extend_from_slice(&record.fence.number().to_be_bytes());
-    value.extend_from_slice(record.attempt_id.as_bytes());
-    value.extend_from_slice(&write_id());
-    value.extend_from_slice(&Sums::of(&record.label).to_bytes());
-    let record_len = u32::try_from(frame.len()).expect("records are far below 4 GiB");
-    value.extend_from_slice(&record_len.to_be_bytes());
-    let sum = sum(&value);
-    value.extend_from_slice(sum.as_bytes());
-    value.extend_from_slice(&frame);
-    value.extend_from_slice(&behind(record));
+    let frame = frame(&mut record.clone());
+    value(record, Sums::of(&record.label), &frame)
+}
+
+fn value(record: &Record, sums: Sums, frame: &[u8]) -> Vec<u8> {
+    let behind = behind(record);
+    let mut value = Vec::with_capacity(HEAD_LEN + frame.len() + behind.len());
+    value.extend_from_slice(&fields(record, sums, write_id(), frame.len()));
+    // Its moments are whole: nothing is to be added to them.
+    value.resize(HEAD_LEN, 0);
+    value.extend_from_slice(frame);
+    value.extend_from_slice(&behind);
     value
 }
 
-/// The record's frame, without what its head tells or what lies behind it.
-pub(super) fn frame(record: &Record) -> Vec<u8> {
-    wire::encode_record(&Record { state: State::Failed, ..record.clone().without_request() })
+/// A first claim. A script fills in the moment at which it is made: all of its record's are after that.
+pub(super) struct Draft {
+    head: Seen,
+    frame: Vec<u8>,
+    sums: Sums,
+}
+
+impl Draft {
+    pub(super) fn of(mut record: Record) -> Self {
+        let (frame, sums) = (frame(&mut record), Sums::of(&record.label));
+        let write = *record.attempt_id.as_bytes().first_chunk().expect("it is longer");
+        let mut head = [0; HEAD_LEN];
+        head[..BASE_AT].copy_from_slice(&fields(&record, sums, write, frame.len()));
+        Self { head, frame, sums }
+    }
+
+    /// What comes before the moment.
+    pub(super) fn fields(&self) -> &[u8] {
+        &self.head[..BASE_AT]
+    }
+
+    pub(super) fn frame(&self) -> &[u8] {
+        &self.frame
+    }
+
+    /// It was made at that moment.
+    pub(super) fn made(&mut self, at: Moment) {
+        for base in self.head[BASE_AT..].chunks_exact_mut(BASE_LEN) {
+            base.copy_from_slice(&at.to_bytes());
+        }
+    }
+
+    pub(super) fn made_at(&self) -> Moment {
+        Moment::from_bytes(*self.head.last_chunk().expect("it is longer"))
+    }
+
+    /// What it looks like since.
+    pub(super) fn seen(&self) -> &Seen {
+        &self.head
+    }
+
+    /// The value of its record as that is now. What a frame tells has not changed.
+    pub(super) fn value(&self, record: &Record) -> Vec<u8> {
+        value(record, self.sums, &self.frame)
+    }
+}
+
+/// The fields of a head, and their sum.
+fn fields(record: &Record, sums: Sums, write: [u8; 8], frame_len: usize) -> Vec<u8> {
+    let (state, state_at) = wire::state_code(&record.state);
+    let mut fields = Vec::with_capacity(BASE_AT);
+    fields.extend_from_slice(MAGIC);
+    fields.extend_from_slice(&[VERSION, state]);
+    for time in [state_at, record.created_at, record.expires_at] {
+        fields.extend_from_slice(&time.as_millis().to_be_bytes());
+    }
+    for length in [record.retention, record.remember] {
+        fields.extend_from_slice(&millis(length).to_be_bytes());
+    }
+    fields.extend_from_slice(&record.fence.number().to_be_bytes());
+    fields.extend_from_slice(record.attempt_id.as_bytes());
+    fields.extend_from_slice(&write);
+    fields.extend_from_slice(&sums.to_bytes());
+    let record_len = u32::try_from(frame_len).expect("records are far below 4 GiB");
+    fields.extend_from_slice(&record_len.to_be_bytes());
+    let sum = crc32fast::hash(&fields);
+    fields.extend_from_slice(&sum.to_be_bytes());
+    fields
+}
+
+/// The record's frame, without what its head tells, and without a request, which lies behind it.
+fn frame(record: &mut Record) -> Vec<u8> {
+    record.keepsake = record.keepsake.take().and_then(Keepsake::without_request);
+    let state = mem::replace(&mut record.state, State::Failed);
+    let frame = wire::encode_record(record);
+    record.state = state;
+    frame
 }
 
 /// What lies behind the frame.
@@ -218,7 +322,7 @@ pub(super) fn lives(record: &Record, now: Timestamp) -> Option<Duration> {
 }
 
 /// A name for one write.
-pub(super) fn write_id() -> [u8; 8] {
+fn write_id() -> [u8; 8] {
     *AttemptId::random().as_bytes().first_chunk().expect("it is longer")
 }
 
@@ -226,19 +330,16 @@ pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-fn sum(fields: &[u8]) -> String {
-    let mut digits = Sha1::from(fields).digest().to_string();
-    digits.truncate(SUM_LEN);
-    digits
-}
-
 /// The fields of a head, in their order; they are as long as they must be.
-struct Fields<'a>(&'a [u8]);
+struct Fields<'a> {
+    rest: &'a [u8],
+    base_ms: u64,
+}
 
 impl Fields<'_> {
     fn take<const N: usize>(&mut self) -> [u8; N] {
-        let (field, rest) = self.0.split_first_chunk().expect("a head is of one length");
-        self.0 = rest;
+        let (field, rest) = self.rest.split_first_chunk().expect("a head is of one length");
+        self.rest = rest;
         *field
     }
 
@@ -247,6 +348,6 @@ impl Fields<'_> {
     }
 
     fn time(&mut self) -> Timestamp {
-        Timestamp::from_millis(self.number())
+        Timestamp::from_millis(self.number().saturating_add(self.base_ms))
     }
 }

@@ -1,0 +1,83 @@
+//! [`Own`]: what this process has claimed and nobody has changed since, as far as it knows.
+//!
+//! The answer to most claims comes before anything else happens to them. Then it is known without reading what
+//! the record is, and what is written in its place counts only if that is true.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use selfsame_core::{Record, RecordId, Timestamp};
+use tokio::time::Instant;
+
+use super::value::{Draft, Seen};
+
+/// Into how many parts it is divided, so that callers seldom meet.
+const PARTS: usize = 16;
+/// How many claims a part remembers; others are read again.
+const MOST: usize = 1024;
+/// For how long our clock is taken to go like Redis'.
+const FRESH_FOR: Duration = Duration::from_secs(60);
+
+/// A first claim as it was written.
+pub(super) struct Written {
+    pub(super) record: Box<Record>,
+    draft: Draft,
+    /// When that was, by our clock.
+    heard: Instant,
+}
+
+impl Written {
+    /// What it looks like.
+    pub(super) fn seen(&self) -> &Seen {
+        self.draft.seen()
+    }
+
+    /// Redis' time, as far as can be told from the time of the claim; tests are ahead of it.
+    pub(super) fn now(&self, ahead_ms: u64) -> Timestamp {
+        Timestamp::from_millis(self.draft.made_at().as_millis() + ahead_ms) + self.heard.elapsed()
+    }
+
+    /// The value of the record as it is now.
+    pub(super) fn value(&self) -> Vec<u8> {
+        self.draft.value(&self.record)
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.heard.elapsed() < FRESH_FOR
+    }
+}
+
+/// Claims of this process.
+#[derive(Default)]
+pub(super) struct Own {
+    parts: [Mutex<HashMap<RecordId, Written>>; PARTS],
+}
+
+impl Own {
+    pub(super) fn remember(&self, record: Record, draft: Draft) {
+        let mut part = self.part(&record.id).lock();
+        if part.len() >= MOST {
+            part.retain(|_, written| written.is_fresh());
+        }
+        if part.len() < MOST {
+            // The answer takes the place of the request.
+            let (id, record) = (record.id, Box::new(record.without_request()));
+            part.insert(id, Written { record, draft, heard: Instant::now() });
+        }
+    }
+
+    pub(super) fn take(&self, id: &RecordId) -> Option<Written> {
+        let written = self.part(id).lock().remove(id);
+        written.filter(Written::is_fresh)
+    }
+
+    pub(super) fn forget(&self, id: &RecordId) {
+        let _written = self.part(id).lock().remove(id);
+    }
+
+    /// Ids are hashes: any byte spreads them.
+    fn part(&self, id: &RecordId) -> &Mutex<HashMap<RecordId, Written>> {
+        &self.parts[usize::from(id.as_bytes()[0]) % PARTS]
+    }
+}
