@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use redis::{Value, cmd};
 use selfsame_core::StoreErrorKind;
 use tokio::time::{Instant, sleep};
@@ -48,6 +49,7 @@ struct Errand {
     begun: Instant,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of these")]
 enum Ways {
     /// To one server: what it does not do, nobody does.
     Server(Arc<Node>),
@@ -62,7 +64,18 @@ impl Routes {
         address: &Address,
         options: &RedisOptions,
     ) -> Result<Self, RedisOpenError> {
-        let safety = Arc::new(Safety::new(options));
+        let routes = Self::new(address, options, Safety::new(options))?;
+        routes.verify(&address.place()).await?;
+        Ok(routes)
+    }
+
+    /// The way to servers that need not be there yet.
+    pub(super) fn new(
+        address: &Address,
+        options: &RedisOptions,
+        safety: Safety,
+    ) -> Result<Self, RedisOpenError> {
+        let safety = Arc::new(safety);
         let node = |source: &Source| Arc::new(Node::new(source, options, &safety));
         let (buckets, ways) = match address.form().clone() {
             Form::Server => {
@@ -81,9 +94,7 @@ impl Routes {
                 (Buckets::of_a_cluster(), Ways::Cluster(Box::new(cluster)))
             }
         };
-        let routes = Self { buckets, ways, time_out: options.time_out, safety };
-        routes.verify(&address.place()).await?;
-        Ok(routes)
+        Ok(Self { buckets, ways, time_out: options.time_out, safety })
     }
 
     async fn verify(&self, place: &str) -> Result<(), RedisOpenError> {
@@ -132,6 +143,33 @@ impl Routes {
             }
             answer => answer,
         }
+    }
+
+    /// The same for who is in a hurry, see [`Link::ask_within`].
+    pub(super) async fn ask_soon(
+        &self,
+        bucket: Bucket,
+        lane: Lane,
+        access: Access,
+        ask: Ask<'_>,
+    ) -> Result<Value, Fault> {
+        match &self.ways {
+            Ways::Server(_, node) => node.link(lane).ask_within(self.time_out, access, ask).await,
+            Ways::Master(..) | Ways::Cluster(_) => self.ask(bucket, lane, access, ask).await,
+        }
+    }
+
+    /// Whether all servers are there: the connections to them are made by then, for which there is more time
+    /// than for a call.
+    pub(super) async fn knock(&self, time_out: Duration) -> Result<(), Fault> {
+        if let Ways::Cluster(cluster) = &self.ways {
+            let until = Instant::now() + time_out;
+            cluster.read_map(&self.buckets, cluster.number(), until).await?;
+        }
+        let (masters, ping) = (self.masters(), cmd("PING"));
+        let links = masters.iter().flat_map(|node| node.links());
+        let knocks = links.map(|link| link.ask_within(time_out, Access::Read, Ask::Command(&ping)));
+        try_join_all(knocks).await.map(drop)
     }
 
     async fn ask_at(
