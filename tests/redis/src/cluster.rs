@@ -185,8 +185,16 @@ impl Cluster {
         if self.is_encrypted {
             manager.args(["--tls", "--insecure"]);
         }
-        let output = manager.output().expect("redis-cli runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{words:?}: {said}");
+        for _ in 0..100 {
+            let output = manager.output().expect("redis-cli runs");
+            let said = String::from_utf8_lossy(&output.stdout);
+            // They have not all heard of the last change yet; nothing was done.
+            if output.status.success() || !said.contains("don't agree about configuration") {
+                assert!(output.status.success(), "{words:?}: {said}");
+                return;
+            }
+            sleep(Duration::from_millis(50));
+        }
+        panic!("{words:?}: the servers do not come to agree");
     }
 }
