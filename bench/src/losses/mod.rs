@@ -3,13 +3,17 @@
 mod faults;
 mod relay;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use selfsame::stores::{RedisOptions, RedisStore};
-use selfsame_core::{Answer, Ask, AttemptId, Claimed, Recorded, State, Store};
+use selfsame::stores::{
+    EmbeddedOptions, EmbeddedStore, RedisOptions, RedisStore, TieredOptions, TieredStore,
+};
+use selfsame_core::{Answer, Ask, AttemptId, Claimed, FullStore, Recorded, State};
+use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -28,41 +32,49 @@ const TIME_OUT: Duration = Duration::from_secs(2);
 /// How records are kept.
 pub(crate) struct SetUp {
     name: &'static str,
+    /// Of the server.
     settings: &'static [&'static str],
-    options: fn(RedisOptions) -> RedisOptions,
+    store: Kept,
     /// Whether there is something that a restart can be without.
     has_file: bool,
     has_replica: bool,
 }
 
+/// By which store.
+enum Kept {
+    Redis(fn(RedisOptions) -> RedisOptions),
+    /// In a folder, with Redis before it.
+    Behind,
+}
+
+impl SetUp {
+    const fn new(name: &'static str, settings: &'static [&'static str], store: Kept) -> Self {
+        Self { name, settings, store, has_file: true, has_replica: false }
+    }
+}
+
 const SET_UPS: &[SetUp] = &[
     SetUp {
-        name: "snapshots only, `accept_loss`",
-        settings: &["appendonly no"],
-        options: RedisOptions::accept_loss,
         has_file: false,
-        has_replica: false,
+        ..SetUp::new(
+            "snapshots only, `accept_loss`",
+            &["appendonly no"],
+            Kept::Redis(RedisOptions::accept_loss),
+        )
     },
+    SetUp::new("`appendfsync everysec`", &["appendfsync everysec"], Kept::Redis(|options| options)),
+    SetUp::new("`appendfsync always`", &["appendfsync always"], Kept::Redis(|options| options)),
     SetUp {
-        name: "`appendfsync everysec`",
-        settings: &["appendfsync everysec"],
-        options: |options| options,
-        has_file: true,
-        has_replica: false,
-    },
-    SetUp {
-        name: "`appendfsync always`",
-        settings: &["appendfsync always"],
-        options: |options| options,
-        has_file: true,
-        has_replica: false,
-    },
-    SetUp {
-        name: "the same and `wait_replicas = 1`",
-        settings: &["appendfsync always"],
-        options: |options| options.wait_replicas(1),
-        has_file: true,
         has_replica: true,
+        ..SetUp::new(
+            "the same and `wait_replicas = 1`",
+            &["appendfsync always"],
+            Kept::Redis(|options| options.wait_replicas(1)),
+        )
+    },
+    SetUp {
+        has_file: false,
+        ..SetUp::new("`file:` with such a Redis as `cache_url`", &["appendonly no"], Kept::Behind)
     },
 ];
 
@@ -115,8 +127,8 @@ impl Lost {
 /// Records answers, strikes, and asks for all of them again.
 async fn lose(set_up: &SetUp, fault: Fault) -> Result<Lost> {
     let mut scene = Scene::start(set_up, fault).await?;
-    let options = (set_up.options)(RedisOptions::default().time_out(TIME_OUT));
-    let store = Arc::new(RedisStore::open(&scene.url(), options).await?);
+    let folder = TempDir::new()?;
+    let store = open(set_up, &scene.url(), folder.path()).await?;
     let work = Arc::new(Work { keys: Keys::from(0), recorded: 0.into(), is_over: false.into() });
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
@@ -129,16 +141,29 @@ async fn lose(set_up: &SetUp, fault: Fault) -> Result<Lost> {
     work.is_over.store(true, Ordering::Relaxed);
     let recorded = callers.join_all().await.concat();
     scene.recover(fault).await;
-    ask_again(&store, &recorded).await
+    ask_again(&*store, &recorded).await
+}
+
+async fn open(set_up: &SetUp, url: &str, folder: &Path) -> Result<Arc<dyn FullStore>> {
+    Ok(match set_up.store {
+        Kept::Redis(options) => {
+            let options = options(RedisOptions::default().time_out(TIME_OUT));
+            Arc::new(RedisStore::open(url, options).await?)
+        }
+        Kept::Behind => {
+            let durable = Arc::new(EmbeddedStore::open(folder, EmbeddedOptions::default())?);
+            Arc::new(TieredStore::open(durable, url, TieredOptions::default()).await?)
+        }
+    })
 }
 
 /// Claims and completes new keys until it is over, whatever fails, and tells whose answers were recorded.
-async fn call(store: Arc<RedisStore>, work: Arc<Work>) -> Vec<Ask> {
+async fn call(store: Arc<dyn FullStore>, work: Arc<Work>) -> Vec<Ask> {
     let answer = work::answer(work::ANSWER_BYTES);
     let mut recorded = Vec::new();
     while !work.is_over.load(Ordering::Relaxed) {
         let ask = work.keys.next();
-        if record(&store, &ask, &answer).await {
+        if record(&*store, &ask, &answer).await {
             work.recorded.fetch_add(1, Ordering::Relaxed);
             recorded.push(ask);
         }
@@ -147,13 +172,13 @@ async fn call(store: Arc<RedisStore>, work: Arc<Work>) -> Vec<Ask> {
     recorded
 }
 
-async fn record(store: &RedisStore, ask: &Ask, answer: &Answer) -> bool {
+async fn record(store: &dyn FullStore, ask: &Ask, answer: &Answer) -> bool {
     let Ok(Claimed::Run(grant)) = store.claim(ask).await else { return false };
     matches!(store.complete(&grant.lease, answer).await, Ok(Recorded::Until(_)))
 }
 
 /// What a client finds that retries.
-async fn ask_again(store: &RedisStore, recorded: &[Ask]) -> Result<Lost> {
+async fn ask_again(store: &dyn FullStore, recorded: &[Ask]) -> Result<Lost> {
     until_serving(store, &recorded[0]).await?;
     let mut found = Lost { acknowledged: recorded.len(), ..Lost::default() };
     for ask in recorded {
@@ -173,7 +198,7 @@ async fn ask_again(store: &RedisStore, recorded: &[Ask]) -> Result<Lost> {
 }
 
 /// Waits until the store can be read again.
-async fn until_serving(store: &RedisStore, ask: &Ask) -> Result<()> {
+async fn until_serving(store: &dyn FullStore, ask: &Ask) -> Result<()> {
     for _ in 0..50 {
         if store.get(&ask.id).await.is_ok() {
             return Ok(());

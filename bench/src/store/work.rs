@@ -222,7 +222,7 @@ pub(crate) async fn replays<K: Keeper + ?Sized>(
     ])
 }
 
-/// Completes the keys of these numbers.
+/// Completes those of the keys of these numbers that are not yet.
 pub(crate) async fn fill<K: Keeper + ?Sized>(
     keeper: &Arc<K>,
     numbers: Range<u64>,
@@ -234,13 +234,14 @@ pub(crate) async fn fill<K: Keeper + ?Sized>(
     for _ in 0..256 {
         let (keeper, answer, keys) = (keeper.clone(), answer.clone(), keys.clone());
         callers.spawn(async move {
-            let mut seen = Seen::default();
             loop {
                 let number = keys.0.fetch_add(1, Ordering::Relaxed);
                 if number >= numbers.end {
-                    return Ok(seen);
+                    return Ok(Seen::default());
                 }
-                seen.pair(&*keeper, &ask(number), &answer).await?;
+                if let Some(claim) = keeper.claim(&ask(number)).await? {
+                    keeper.complete(claim, &answer).await?;
+                }
             }
         });
     }
