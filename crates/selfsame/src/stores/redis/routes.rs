@@ -154,7 +154,7 @@ impl Routes {
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
         match &self.ways {
-            Ways::Server(_, node) => node.link(lane).ask_within(self.time_out, access, ask).await,
+            Ways::Server(node) => node.link(lane).ask_within(self.time_out, access, ask).await,
             Ways::Master(..) | Ways::Cluster(_) => self.ask(bucket, lane, access, ask).await,
         }
     }
