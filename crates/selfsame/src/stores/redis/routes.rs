@@ -49,7 +49,6 @@ struct Errand {
     begun: Instant,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one of these")]
 enum Ways {
     /// To one server: what it does not do, nobody does.
     Server(Arc<Node>),
