@@ -49,7 +49,6 @@ struct Errand {
     begun: Instant,
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one of these")]
 enum Ways {
     /// To one server: what it does not do, nobody does.
     Server(Arc<Node>),
@@ -154,7 +153,7 @@ impl Routes {
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
         match &self.ways {
-            Ways::Server(_, node) => node.link(lane).ask_within(self.time_out, access, ask).await,
+            Ways::Server(node) => node.link(lane).ask_within(self.time_out, access, ask).await,
             Ways::Master(..) | Ways::Cluster(_) => self.ask(bucket, lane, access, ask).await,
         }
     }
