@@ -30,7 +30,7 @@ fn cache() -> Redis {
 /// A user that may do no more than a cache must: what docs/TIERED.md lets it do.
 fn make_user(redis: &Redis) {
     let rules = format!(
-        "on >{PASSWORD} resetkeys ~selfsame:cache:* resetchannels &selfsame:bell:* -@all \
+        "on >{PASSWORD} resetkeys ~selfsame:{{*}}:cache:* resetchannels &selfsame:bell:* -@all \
          +ping +select +get +getrange +set +eval +evalsha +publish +subscribe"
     );
     let mut command = vec!["acl", "setuser", "cache"];

@@ -150,7 +150,20 @@ impl Cluster {
             "--cluster-slots",
             &slots.to_string(),
         ];
+        self.wait_until_agreed();
         self.manage(&words.map(str::to_owned));
+    }
+
+    /// Waits until all servers say the same of each other: else nothing can be moved.
+    fn wait_until_agreed(&self) {
+        let check = ["check".to_owned(), format!("127.0.0.1:{}", self.servers[0].port())];
+        for _ in 0..100 {
+            if self.managed(&check).is_ok() {
+                return;
+            }
+            sleep(Duration::from_millis(100));
+        }
+        panic!("the cluster does not agree: {}", self.command(&["cluster", "nodes"]));
     }
 
     /// Waits until each slot has a master, and each master a replica.
@@ -180,21 +193,19 @@ impl Cluster {
     }
 
     fn manage(&self, words: &[String]) {
+        if let Err(said) = self.managed(words) {
+            panic!("{words:?}: {said}");
+        }
+    }
+
+    fn managed(&self, words: &[String]) -> Result<(), String> {
         let mut manager = Command::new(CLIENT);
         manager.arg("--cluster").args(words).arg("--cluster-yes").stdin(Stdio::null());
         if self.is_encrypted {
             manager.args(["--tls", "--insecure"]);
         }
-        for _ in 0..100 {
-            let output = manager.output().expect("redis-cli runs");
-            let said = String::from_utf8_lossy(&output.stdout);
-            // They have not all heard of the last change yet; nothing was done.
-            if output.status.success() || !said.contains("don't agree about configuration") {
-                assert!(output.status.success(), "{words:?}: {said}");
-                return;
-            }
-            sleep(Duration::from_millis(50));
-        }
-        panic!("{words:?}: the servers do not come to agree");
+        let output = manager.output().expect("redis-cli runs");
+        let said = || String::from_utf8_lossy(&output.stdout).into_owned();
+        output.status.success().then_some(()).ok_or_else(said)
     }
 }

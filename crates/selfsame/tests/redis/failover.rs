@@ -284,3 +284,30 @@ async fn a_waiter_wakes_after_the_server_died_that_was_listened_to() {
     let (runs, waits, later) = ended_elsewhere(&first, &second, Ok("by the first")).await;
     assert!(runs.is_ok() && waits.is_ok() && later < SOON, "{runs:?} {waits:?} {later:?}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_starts_and_finds_only_some_of_the_guards_knows_that_the_others_were_lost() {
+    let cluster = start();
+    // The first master has the facts: without them every key may be another one.
+    for (forgets, fewest, most) in [(2, 20, 60), (0, 100, 100)] {
+        cluster.flush();
+        let store = open(&cluster, unverified()).await;
+        let before: Vec<_> = (0..50).map(|at| ask(&format!("k-{at}"))).collect();
+        join_all(before.iter().map(|ask| run(&store, ask))).await;
+        sleep(REPLICATED).await;
+        drop(store);
+        cluster.server(forgets).command(0, &["flushall"]);
+        let store = open(&cluster, unverified()).await;
+        let mut refused = 0;
+        for at in 0..100 {
+            match store.claim(&ask(&format!("new-{at}"))).await {
+                Ok(_) => {}
+                Err(error) => {
+                    assert!(error.to_string().contains("lost records"), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!((fewest..=most).contains(&refused), "{forgets}: {refused}");
+    }
+}

@@ -79,7 +79,7 @@ impl Nodes {
             for (node, store) in self.stores.iter().enumerate() {
                 complete(store, &ask(&format!("after-{node}-{at}"))).await;
             }
-            let entries = self.redis.command(0, &["keys", "selfsame:cache:*"]);
+            let entries = self.redis.command(0, &["keys", "selfsame:{0}:cache:*"]);
             if entries.lines().count() >= 9 {
                 break;
             }

@@ -51,7 +51,7 @@ async fn an_answer_that_comes_late_to_the_cache_stays_erased() {
     redis.signal("CONT");
     let begun = Instant::now();
     loop {
-        let keys = redis.command(0, &["keys", "selfsame:cache:*"]);
+        let keys = redis.command(0, &["keys", "selfsame:{0}:cache:*"]);
         let value = redis.command(0, &["get", &keys]);
         // A mark is in the place of the answer.
         if value.starts_with("SC\u{1}\u{4}") {

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "redis", feature = "postgres", feature = "embedded"))]
 
 mod away;
+mod cluster;
 mod erasing;
 #[path = "../shared/in_a_folder.rs"]
 mod in_a_folder;

@@ -31,7 +31,7 @@ const SECRET: [u8; 32] = [7; 32];
 fn key(ask: &Ask) -> String {
     let name = Secret::from_bytes(&SECRET).tag("cache name", &[]);
     let name: String = name[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("selfsame:cache:{name}:{{{}}}", ask.id)
+    format!("selfsame:{{0}}:cache:{name}:{}", ask.id)
 }
 
 /// A bench, a Redis of its own, a store, and another store behind the same cache that knows no record: what
@@ -232,7 +232,7 @@ async fn an_answer_that_is_committed_with_a_service_s_rows_ends_its_run_in_the_c
         async move {
             let run: Run = request.extensions_mut().remove().expect("it has a key");
             let phases = run.phases().await.expect("the database has a journal");
-            while server.command(0, &["keys", "selfsame:cache:*"]).is_empty() {
+            while server.command(0, &["keys", "selfsame:{0}:cache:*"]).is_empty() {
                 sleep(Duration::from_millis(5)).await;
             }
             let mut db = session_of(USER).await;

@@ -4,20 +4,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
 use redis::{Value, cmd};
 use selfsame_core::{Bell, Fence, RecordId, StoreError};
 
 use super::address::Address;
 use super::bell::RedisBell;
-use super::link::{Ask, Link};
+use super::link::Ask;
+use super::node::Lane;
+use super::options::RedisOptions;
+use super::routes::Routes;
+use super::safety::Safety;
 use super::scripts::{Call, PUT};
 use super::strange;
 use super::trouble::{Access, Fault, RedisOpenError};
 use super::value::millis;
-
-/// How many connections carry the calls.
-const LINKS: usize = 2;
 
 /// How long whoever listens for wake-ups, which nobody waits for, may take to get through.
 const BELL_TIME_OUT: Duration = Duration::from_secs(5);
@@ -48,8 +48,7 @@ pub(in crate::stores) struct Put {
 
 /// Connections to such a Redis.
 pub(in crate::stores) struct Aside {
-    links: [Arc<Link>; LINKS],
-    time_out: Duration,
+    routes: Routes,
     bell: Arc<RedisBell>,
     place: String,
 }
@@ -58,17 +57,17 @@ impl Aside {
     /// The Redis at `url`, there or not. Each call is over within the time-out.
     pub(in crate::stores) fn new(url: &str, time_out: Duration) -> Result<Self, RedisOpenError> {
         let address = Address::parse(url)?;
-        let client = address.client()?;
         if address.is_open_to_others() {
             tracing::warn!(
                 "the connection to the cache is not encrypted, and leaves this machine: others can \
                  read answers and the password; use rediss:"
             );
         }
-        let links: [_; LINKS] =
-            std::array::from_fn(|_| Arc::new(Link::new(client.clone(), time_out)));
-        let bell = RedisBell::start(client, links[0].clone(), address.database(), BELL_TIME_OUT);
-        Ok(Self { links, time_out, bell: Arc::new(bell), place: address.place() })
+        let options = RedisOptions::default().time_out(time_out);
+        let routes = Routes::new(&address, &options, Safety::unasked())?;
+        let (source, link) = routes.bell();
+        let bell = RedisBell::start(source, link, address.database(), BELL_TIME_OUT);
+        Ok(Self { routes, bell: Arc::new(bell), place: address.place() })
     }
 
     /// Where it is, without its password.
@@ -80,14 +79,14 @@ impl Aside {
         self.bell.clone()
     }
 
-    /// The value under `key`, which is about `id`.
+    /// The value about `id` in this family.
     pub(in crate::stores) async fn get(
         &self,
+        family: &str,
         id: &RecordId,
-        key: &str,
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let mut get = cmd("GET");
-        get.arg(key);
+        get.arg(self.key(family, id));
         match self.ask(id, Access::Read, Ask::Command(&get)).await? {
             Value::BulkString(value) => Ok(Some(value)),
             Value::Nil => Ok(None),
@@ -95,14 +94,14 @@ impl Aside {
         }
     }
 
-    /// Puts a value under `key`, which is about `id`, unless what is there says more.
+    /// Puts a value about `id` into this family, unless what is there says more.
     pub(in crate::stores) async fn put(
         &self,
+        family: &str,
         id: &RecordId,
-        key: &str,
         put: Put,
     ) -> Result<(), StoreError> {
-        let call = Call::new(&PUT, key)
+        let call = Call::new(&PUT, &self.key(family, id))
             .number(put.rank as u64)
             .number(put.fence.number())
             .number(millis(put.lives))
@@ -113,20 +112,16 @@ impl Aside {
         }
     }
 
-    /// Whether it is there: all connections are made by then.
+    /// Whether it is there: all connections are made by then, for which there is more time than for a call.
     pub(in crate::stores) async fn knock(&self, time_out: Duration) -> Result<(), StoreError> {
-        let ping = cmd("PING");
-        let answers = self.links.iter().map(|link| {
-            let ping = Ask::Command(&ping);
-            link.ask_within(time_out, Access::Read, ping)
-        });
-        let _pongs = try_join_all(answers).await.map_err(|fault: Fault| StoreError::from(fault))?;
-        Ok(())
+        Ok(self.routes.knock(time_out).await?)
+    }
+
+    fn key(&self, family: &str, id: &RecordId) -> String {
+        self.routes.buckets.beside(self.routes.buckets.of(id), &format!("{family}:{id}"))
     }
 
     async fn ask(&self, id: &RecordId, access: Access, ask: Ask<'_>) -> Result<Value, Fault> {
-        // Ids are hashes: their last byte spreads them.
-        let link = &self.links[usize::from(id.as_bytes()[RecordId::LEN - 1]) % LINKS];
-        link.ask_within(self.time_out, access, ask).await
+        self.routes.ask_soon(self.routes.buckets.of(id), Lane::of(id), access, ask).await
     }
 }

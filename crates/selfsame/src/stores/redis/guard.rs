@@ -104,23 +104,50 @@ impl Guard {
             is_divided: AtomicBool::new(false),
         });
         if !options.accept_loss {
-            try_join_all(guard.routes.buckets.all().map(|bucket| guard.meet(bucket))).await?;
+            guard.meet_all().await?;
             background::spawn(beat(Arc::downgrade(&guard)));
         }
         Ok(guard)
     }
 
-    /// Reads a guard, or makes it.
-    async fn meet(&self, bucket: Bucket) -> Result<(), Fault> {
+    /// Reads the guards, or makes them. All are made before anything is counted: where one has counted and another is not
+    /// there, a server has lost it. What it had beside its records, above all the facts, may be gone with it.
+    async fn meet_all(&self) -> Result<(), Fault> {
+        let buckets = || self.routes.buckets.all();
+        let before = try_join_all(buckets().map(|bucket| self.found(bucket))).await?;
+        let has_counted = before.iter().any(|(_, beats)| *beats > 0);
+        let is_made = try_join_all(buckets().map(|bucket| self.meet(bucket))).await?;
+        let lost: Vec<_> = buckets().filter(|bucket| has_counted && is_made[bucket.at()]).collect();
+        let is_first_lost = lost.contains(&Bucket::FIRST);
+        let closed = if is_first_lost { buckets().collect() } else { lost };
+        if !closed.is_empty() {
+            tracing::error!("a part of Redis has lost its records: new keys are refused there");
+        }
+        let close = closed.into_iter().map(|bucket| self.close(bucket, Because::Beside));
+        try_join_all(close).await.map(drop)
+    }
+
+    /// The name and the count that are there.
+    async fn found(&self, bucket: Bucket) -> Result<(Option<String>, u64), Fault> {
+        let mut look = cmd("HMGET");
+        look.arg(self.key(bucket)).arg("id").arg("beats");
+        let found = self.ask(bucket, link::Ask::Command(&look)).await?;
+        let found: Result<(Option<String>, Option<u64>), _> = redis::from_redis_value(found);
+        let (id, beats) = found.map_err(|_| Fault::strange(Access::Read))?;
+        Ok((id, beats.unwrap_or(0)))
+    }
+
+    /// Reads a guard, or makes it, and says which.
+    async fn meet(&self, bucket: Bucket) -> Result<bool, Fault> {
         let key = self.key(bucket);
         let mut make = pipe();
         make.cmd("HSETNX").arg(&key).arg("id").arg(random_id());
         make.cmd("HMGET").arg(&key).arg("id").arg("beats");
         let answer = self.ask(bucket, link::Ask::All(&make)).await?;
         let read: Result<(bool, (String, Option<u64>)), _> = redis::from_redis_value(answer);
-        let (_, (id, beats)) = read.map_err(|_| Fault::strange(Access::Write))?;
+        let (is_made, (id, beats)) = read.map_err(|_| Fault::strange(Access::Write))?;
         *self.watched[bucket.at()].known.lock() = Known { id, beats: beats.unwrap_or(0) };
-        Ok(())
+        Ok(is_made)
     }
 
     fn key(&self, bucket: Bucket) -> String {
@@ -175,14 +202,10 @@ impl Guard {
 
     /// Looks whether a guard is as it was, without counting: what was lost would look like more.
     async fn look(&self, bucket: Bucket) -> Result<(), StoreError> {
-        let mut look = cmd("HMGET");
-        look.arg(self.key(bucket)).arg("id").arg("beats");
-        let found = self.ask(bucket, link::Ask::Command(&look)).await?;
-        let found: Result<(Option<String>, Option<u64>), _> = redis::from_redis_value(found);
-        let (id, beats) = found.map_err(|_| strange(Access::Read))?;
+        let (id, beats) = self.found(bucket).await?;
         let is_less = {
             let known = self.watched[bucket.at()].known.lock();
-            id.as_ref() != Some(&known.id) || beats.unwrap_or(0) < known.beats
+            id.as_ref() != Some(&known.id) || beats < known.beats
         };
         if is_less { self.find_out(bucket).await } else { Ok(()) }
     }
@@ -217,7 +240,7 @@ impl Guard {
         }
     }
 
-    async fn close(&self, bucket: Bucket, because: Because) -> Result<Said, StoreError> {
+    async fn close(&self, bucket: Bucket, because: Because) -> Result<Said, Fault> {
         let Known { id, beats } = self.watched[bucket.at()].known.lock().clone();
         let window_ms = match self.window_ms.load(Ordering::Relaxed) {
             0 => millis(WINDOW),
@@ -232,7 +255,8 @@ impl Guard {
             .number(u64::from(because == Because::Beside));
         let answer = self.ask(bucket, link::Ask::Script(&call)).await?;
         let said: Result<(u64, String, u64, u64, bool), _> = redis::from_redis_value(answer);
-        let (now, id, beats, closed_until, is_missed) = said.map_err(|_| strange(Access::Write))?;
+        let said = said.map_err(|_| Fault::strange(Access::Write));
+        let (now, id, beats, closed_until, is_missed) = said?;
         Ok(Said {
             now: Timestamp::from_millis(now),
             closed_until: Timestamp::from_millis(closed_until),

@@ -100,12 +100,12 @@ impl Link {
     /// What Redis answers. A call whose answer was not heard in half of the time is made once more,
     /// over a new connection.
     pub(super) async fn ask(&self, access: Access, ask: Ask<'_>) -> Result<Value, Fault> {
-        let begun = Instant::now();
-        let first = match self.ask_once(access, &ask, begun + self.time_out / 2).await {
+        let (begun, time_out) = (Instant::now(), access.share_of(self.time_out));
+        let first = match self.ask_once(access, &ask, begun + time_out / 2).await {
             Err(fault) if fault.is_over => fault,
             answered => return answered,
         };
-        let second = self.ask_once(access, &ask, begun + self.time_out).await;
+        let second = self.ask_once(access, &ask, begun + time_out).await;
         // What is known of the second says nothing of the first.
         second.map_err(|fault| fault.after(first.kind))
     }

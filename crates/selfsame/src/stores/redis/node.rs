@@ -55,6 +55,11 @@ impl Node {
         &self.source
     }
 
+    /// Those that carry calls about records.
+    pub(super) fn links(&self) -> &[Arc<Link>] {
+        &self.links
+    }
+
     pub(super) fn link(&self, lane: Lane) -> &Link {
         match lane.at {
             Some(at) => &self.links[at],

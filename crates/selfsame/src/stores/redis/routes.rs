@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use redis::{Value, cmd};
+use selfsame_core::StoreErrorKind;
 use tokio::time::{Instant, sleep};
 
 use super::address::{Address, Form};
@@ -47,12 +49,13 @@ struct Errand {
     begun: Instant,
 }
 
+#[expect(clippy::large_enum_variant, reason = "there is one of these")]
 enum Ways {
     /// To one server: what it does not do, nobody does.
-    Server(Source, Arc<Node>),
+    Server(Arc<Node>),
     /// To whoever is the master.
-    Master(Source, Arc<Node>),
-    Cluster(Cluster),
+    Master(Arc<Node>),
+    Cluster(Box<Cluster>),
 }
 
 impl Routes {
@@ -61,28 +64,37 @@ impl Routes {
         address: &Address,
         options: &RedisOptions,
     ) -> Result<Self, RedisOpenError> {
-        let safety = Arc::new(Safety::new(options));
+        let routes = Self::new(address, options, Safety::new(options))?;
+        routes.verify(&address.place()).await?;
+        Ok(routes)
+    }
+
+    /// The way to servers that need not be there yet.
+    pub(super) fn new(
+        address: &Address,
+        options: &RedisOptions,
+        safety: Safety,
+    ) -> Result<Self, RedisOpenError> {
+        let safety = Arc::new(safety);
         let node = |source: &Source| Arc::new(Node::new(source, options, &safety));
         let (buckets, ways) = match address.form().clone() {
             Form::Server => {
                 let source = Source::from(address.client()?);
-                (Buckets::one(), Ways::Server(source.clone(), node(&source)))
+                (Buckets::one(), Ways::Server(node(&source)))
             }
             Form::Sentinel { master, login } => {
                 let dial = address.dial()?;
                 let (places, guides) = (address.places().to_vec(), dial.by(*login));
                 let source = Source::Master(Sentinels::start(places, guides, dial, master));
-                (Buckets::one(), Ways::Master(source.clone(), node(&source)))
+                (Buckets::one(), Ways::Master(node(&source)))
             }
             Form::Cluster => {
                 let (dial, seeds) = (address.dial()?, address.places().to_vec());
                 let cluster = Cluster::new(dial, seeds, options, safety.clone());
-                (Buckets::of_a_cluster(), Ways::Cluster(cluster))
+                (Buckets::of_a_cluster(), Ways::Cluster(Box::new(cluster)))
             }
         };
-        let routes = Self { buckets, ways, time_out: options.time_out, safety };
-        routes.verify(&address.place()).await?;
-        Ok(routes)
+        Ok(Self { buckets, ways, time_out: options.time_out, safety })
     }
 
     async fn verify(&self, place: &str) -> Result<(), RedisOpenError> {
@@ -90,19 +102,15 @@ impl Routes {
             place: place.to_owned(),
             cause: fault.message,
         };
-        let sources = match &self.ways {
-            Ways::Server(source, _) | Ways::Master(source, _) => vec![source.clone()],
-            Ways::Cluster(cluster) => {
-                let until = Instant::now() + self.time_out;
-                cluster.read_map(&self.buckets, 0, until).await.map_err(failed)?;
-                for bucket in self.buckets.all() {
-                    cluster.master(bucket).map_err(failed)?;
-                }
-                cluster.masters().iter().map(|master| master.source().clone()).collect()
+        if let Ways::Cluster(cluster) = &self.ways {
+            let until = Instant::now() + self.time_out;
+            cluster.read_map(&self.buckets, 0, until).await.map_err(failed)?;
+            for bucket in self.buckets.all() {
+                cluster.master(bucket).map_err(failed)?;
             }
-        };
-        for source in sources {
-            let link = Link::new(source, self.time_out);
+        }
+        for master in self.masters() {
+            let link = Link::new(master.source().clone(), self.time_out);
             link.verify(&self.safety).await?;
             let mut slots = cmd("CLUSTER");
             slots.arg("SLOTS");
@@ -124,7 +132,7 @@ impl Routes {
         access: Access,
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
-        if let Ways::Server(_, node) = &self.ways {
+        if let Ways::Server(node) = &self.ways {
             return node.link(lane).ask(access, ask).await;
         }
         let errand = Errand { bucket, lane, access, begun: Instant::now() };
@@ -135,6 +143,33 @@ impl Routes {
             }
             answer => answer,
         }
+    }
+
+    /// The same for who is in a hurry, see [`Link::ask_within`].
+    pub(super) async fn ask_soon(
+        &self,
+        bucket: Bucket,
+        lane: Lane,
+        access: Access,
+        ask: Ask<'_>,
+    ) -> Result<Value, Fault> {
+        match &self.ways {
+            Ways::Server(node) => node.link(lane).ask_within(self.time_out, access, ask).await,
+            Ways::Master(..) | Ways::Cluster(_) => self.ask(bucket, lane, access, ask).await,
+        }
+    }
+
+    /// Whether all servers are there: the connections to them are made by then, for which there is more time
+    /// than for a call.
+    pub(super) async fn knock(&self, time_out: Duration) -> Result<(), Fault> {
+        if let Ways::Cluster(cluster) = &self.ways {
+            let until = Instant::now() + time_out;
+            cluster.read_map(&self.buckets, cluster.number(), until).await?;
+        }
+        let (masters, ping) = (self.masters(), cmd("PING"));
+        let links = masters.iter().flat_map(|node| node.links());
+        let knocks = links.map(|link| link.ask_within(time_out, Access::Read, Ask::Command(&ping)));
+        try_join_all(knocks).await.map(drop)
     }
 
     async fn ask_at(
@@ -162,12 +197,14 @@ impl Routes {
         errand: Errand,
         ask: &Ask<'_>,
     ) -> Result<Value, Fault> {
-        let until = errand.begun + self.time_out;
         let mut redirected = 0;
         loop {
-            let Some(turn) = fault.turn.clone().filter(|_| Instant::now() < until) else {
-                return Err(fault);
+            let Some(turn) = fault.turn.clone() else { return Err(fault) };
+            let time_out = match fault.kind {
+                StoreErrorKind::MayHaveLanded => errand.access.share_of(self.time_out),
+                _ => self.time_out,
             };
+            let until = errand.begun + time_out;
             redirected += usize::from(turn != Turn::Later);
             if redirected > REDIRECTED_MAX {
                 redirected = 0;
@@ -188,6 +225,10 @@ impl Routes {
                     (self.master(errand.bucket), Turned::No)
                 }
             };
+            // With too little time left nobody would hear the answer, nor know what became of it.
+            if Instant::now() + PAUSE >= until {
+                return Err(fault);
+            }
             match self.ask_at(node, errand, ask, turned).await {
                 Ok(answer) => return Ok(answer),
                 // What is known of this try says nothing of those before.
@@ -211,7 +252,7 @@ impl Routes {
 
     fn master(&self, bucket: Bucket) -> Result<Arc<Node>, Fault> {
         match &self.ways {
-            Ways::Server(_, node) | Ways::Master(_, node) => Ok(node.clone()),
+            Ways::Server(node) | Ways::Master(node) => Ok(node.clone()),
             Ways::Cluster(cluster) => cluster.master(bucket),
         }
     }
@@ -219,7 +260,7 @@ impl Routes {
     /// All servers that have records.
     pub(super) fn masters(&self) -> Vec<Arc<Node>> {
         match &self.ways {
-            Ways::Server(_, node) | Ways::Master(_, node) => vec![node.clone()],
+            Ways::Server(node) | Ways::Master(node) => vec![node.clone()],
             Ways::Cluster(cluster) => cluster.masters(),
         }
     }
@@ -241,9 +282,7 @@ impl Routes {
     /// Whom wake-ups are heard from, and over what they are sent.
     pub(super) fn bell(&self) -> (Source, Arc<Link>) {
         match &self.ways {
-            Ways::Server(source, node) | Ways::Master(source, node) => {
-                (source.clone(), node.shared())
-            }
+            Ways::Server(node) | Ways::Master(node) => (node.source().clone(), node.shared()),
             Ways::Cluster(cluster) => (Source::Any(cluster.guides()), cluster.guide()),
         }
     }

@@ -20,6 +20,8 @@ const SETTINGS: [(&str, &[&str], &str); 3] = [
 
 /// What is asked of servers, and what was found out about them.
 pub(super) struct Safety {
+    /// Whether anything is asked at all.
+    is_asked: bool,
     accept_loss: bool,
     accept_unverified: bool,
     /// What was said before need not be said of every connection.
@@ -30,11 +32,17 @@ pub(super) struct Safety {
 impl Safety {
     pub(super) fn new(options: &RedisOptions) -> Self {
         Self {
+            is_asked: true,
             accept_loss: options.accept_loss,
             accept_unverified: options.accept_unverified,
             said: Mutex::default(),
             connections: AtomicU64::new(0),
         }
+    }
+
+    /// Of servers that may lose all they have.
+    pub(super) fn unasked() -> Self {
+        Self { is_asked: false, ..Self::new(&RedisOptions::default()) }
     }
 
     /// How many connections were checked: where there is a new one, there may be another server.
@@ -60,6 +68,9 @@ impl Safety {
         connection: &mut MultiplexedConnection,
         info: &ConnectionInfo,
     ) -> Result<(), RedisOpenError> {
+        if !self.is_asked {
+            return Ok(());
+        }
         let place = place(info);
         let checked = match told(connection).await {
             Ok(told) => self.judge(&told, &place),

@@ -85,6 +85,17 @@ pub(super) enum Access {
     Claim,
 }
 
+impl Access {
+    /// How much of the time-out a call may take of which nothing is heard: whoever claims asks once more then, and
+    /// both shall fit into it.
+    pub(super) fn share_of(self, time_out: Duration) -> Duration {
+        match self {
+            Self::Claim => time_out / 2,
+            Self::Read | Self::Write => time_out,
+        }
+    }
+}
+
 /// Why a call came to nothing.
 #[derive(Debug, Clone)]
 pub(super) struct Fault {

@@ -33,8 +33,8 @@ const TOGETHER_MAX: usize = 64;
 /// Entries in Redis. No call fails, and none takes longer than the time-out.
 pub(in crate::stores) struct Cache {
     redis: Aside,
-    /// What the keys of all entries begin with.
-    prefix: String,
+    /// What the keys of all entries have in common.
+    family: String,
     /// Known to those who use the same durable store.
     secret: Secret,
     pub(super) clock: HeardClock,
@@ -53,7 +53,7 @@ impl Cache {
         let name: String = name[..8].iter().map(|byte| format!("{byte:02x}")).collect();
         Arc::new_cyclic(|own| Self {
             redis,
-            prefix: format!("selfsame:cache:{name}:{{"),
+            family: format!("cache:{name}"),
             secret,
             clock,
             failures: AtomicU32::new(0),
@@ -63,6 +63,13 @@ impl Cache {
             soon: AtomicUsize::new(0),
             own: own.clone(),
         })
+    }
+
+    /// Connects to it, if it is there.
+    pub(super) async fn connect(&self) {
+        if let Err(error) = self.redis.knock(LOOK_TIME_OUT).await {
+            self.leave_alone(&error);
+        }
     }
 
     pub(super) fn bell(&self) -> Arc<dyn Bell> {
@@ -75,7 +82,7 @@ impl Cache {
             telemetry::cached(Cached::Away);
             return None;
         }
-        let found = match self.redis.get(&ask.id, &self.key(&ask.id)).await {
+        let found = match self.redis.get(&self.family, &ask.id).await {
             Ok(found) => found,
             Err(error) => {
                 self.failed(&error);
@@ -153,7 +160,7 @@ impl Cache {
     }
 
     async fn send(&self, id: &RecordId, put: Put) -> bool {
-        match self.redis.put(id, &self.key(id), put).await {
+        match self.redis.put(&self.family, id, put).await {
             Ok(()) => {
                 self.failures.store(0, Ordering::Relaxed);
                 true
@@ -165,16 +172,14 @@ impl Cache {
         }
     }
 
-    /// Where the entry of `id` lies. In the braces is what tells the slot of a cluster.
-    fn key(&self, id: &RecordId) -> String {
-        format!("{}{id}}}", self.prefix)
-    }
-
     fn failed(&self, error: &StoreError) {
         telemetry::cached(Cached::Error);
-        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 < FAILURES_MAX {
-            return;
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= FAILURES_MAX {
+            self.leave_alone(error);
         }
+    }
+
+    fn leave_alone(&self, error: &StoreError) {
         if !self.is_away.swap(true, Ordering::Relaxed) {
             telemetry::cache_up(false);
             tracing::warn!(

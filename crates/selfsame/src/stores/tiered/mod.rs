@@ -98,6 +98,7 @@ impl TieredStore {
         let clock = HeardClock::new(ahead_ms);
         clock.ask(&*durable).await?;
         let cache = Cache::new(redis, secret, clock);
+        cache.connect().await;
         background::spawn(tell_time(Arc::downgrade(&durable), Arc::downgrade(&cache)));
         let bell = TieredBell { cache: cache.bell(), durable: durable.bell() };
         Ok(Self { durable, cache, runs: Runs::default(), bell: Arc::new(bell) })
