@@ -1,5 +1,5 @@
-//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `redis`, `e2e` and `attack`;
-//! and what is lost by faults: `losses`.
+//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `redis`, `setups`, `e2e` and
+//! `attack`; and what is lost by faults: `losses`.
 //!
 //! Nothing here passes or fails by time. What is compared is measured in turns within one run, so
 //! that a slow moment of the machine meets all of it.
@@ -11,6 +11,7 @@ mod machine;
 mod postgres;
 mod redis;
 mod report;
+mod setups;
 mod store;
 mod timing;
 
@@ -36,6 +37,8 @@ enum What {
     Postgres(Options),
     /// The Redis store beside what is usually written, on servers that keep more or less
     Redis(Options),
+    /// The set-ups that one chooses between, beside each other
+    Setups(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
     /// What other clients notice of thousands of slow heads
@@ -93,6 +96,7 @@ fn main() -> Result<()> {
         What::Store(options) => store::run(&options),
         What::Postgres(options) => postgres::run(&options),
         What::Redis(options) => redis::run(&options),
+        What::Setups(options) => setups::run(&options),
         What::E2e(options) => e2e::run(&options),
         What::Attack(options) => e2e::run_attack(&options),
         What::Losses(options) => losses::run(&options),
