@@ -7,6 +7,7 @@ mod durable;
 mod ears;
 #[cfg(feature = "embedded")]
 mod embedded;
+mod heard;
 mod memory;
 mod metered;
 mod near;

@@ -12,7 +12,6 @@
 mod records;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -25,6 +24,7 @@ use selfsame_core::{
 pub(super) use records::Near;
 
 use super::SystemClock;
+use super::heard::HeardClock;
 use crate::telemetry;
 
 /// Any other store, with finished records that were asked for lately in this process.
@@ -34,17 +34,7 @@ use crate::telemetry;
 pub struct NearStore {
     inner: Arc<dyn FullStore>,
     records: Near,
-    /// That of this process: it only tells how much time has passed.
-    clock: Arc<dyn Clock>,
-    estimate: Estimate,
-}
-
-/// What the store's clock says, by what it said.
-struct Estimate {
-    /// How far it is ahead of this process', at the most.
-    ahead_ms: AtomicI64,
-    /// When it was asked, by this process' clock; zero if it never was.
-    asked_at: AtomicU64,
+    clock: HeardClock,
 }
 
 impl NearStore {
@@ -58,8 +48,7 @@ impl NearStore {
 
     /// The same, under a clock of the caller's.
     pub fn with_clock(store: Arc<dyn FullStore>, bytes_max: usize, clock: Arc<dyn Clock>) -> Self {
-        let estimate = Estimate { ahead_ms: AtomicI64::new(0), asked_at: AtomicU64::new(0) };
-        Self { inner: store, records: Near::new(bytes_max), clock, estimate }
+        Self { inner: store, records: Near::new(bytes_max), clock: HeardClock::new(clock) }
     }
 
     #[cfg(feature = "postgres")]
@@ -69,9 +58,8 @@ impl NearStore {
 
     /// The answer, if it is here.
     fn find(&self, ask: &Ask) -> Option<Replay> {
-        let here = self.clock.now();
-        let record = self.records.find(&ask.id, here)?;
-        let replay = selfsame_core::answered(&record, ask, self.estimate.at(here))?;
+        let record = self.records.find(&ask.id, self.clock.here())?;
+        let replay = selfsame_core::answered(&record, ask, self.clock.latest()?)?;
         telemetry::near_replay();
         Some(replay)
     }
@@ -79,13 +67,11 @@ impl NearStore {
     /// Keeps what the store replayed when it was asked at `asked_at`.
     async fn keep(&self, ask: &Ask, replay: &Replay, asked_at: Timestamp, erasures: u64) {
         let until = asked_at + Self::TRUSTED_FOR;
-        if self.estimate.is_older_than(Self::TRUSTED_FOR, asked_at) {
-            let here = self.clock.now();
-            match self.inner.now().await {
-                Ok(there) => self.estimate.learn(here, there),
-                // It can be kept another time.
-                Err(_) => return,
-            }
+        if !self.clock.was_told_within(Self::TRUSTED_FOR)
+            && self.clock.ask(&*self.inner).await.is_err()
+        {
+            // It can be kept another time.
+            return;
         }
         // All that decides about a retry: the store has found that the fingerprint is the same.
         let mut record = Record::first(ask, Timestamp::default());
@@ -93,26 +79,6 @@ impl NearStore {
         record.expires_at = replay.expires_at;
         record.state = State::Completed { at: Timestamp::default(), answer: replay.answer.clone() };
         self.records.keep(record, until, erasures);
-    }
-}
-
-impl Estimate {
-    /// The store's time when it is `here` in this process; it may be said to be later than it is.
-    fn at(&self, here: Timestamp) -> Timestamp {
-        let ahead_ms = self.ahead_ms.load(Ordering::Relaxed);
-        Timestamp::from_millis(here.as_millis().saturating_add_signed(ahead_ms))
-    }
-
-    fn is_older_than(&self, age: Duration, here: Timestamp) -> bool {
-        let asked_at = self.asked_at.load(Ordering::Relaxed);
-        asked_at == 0 || here.since(Timestamp::from_millis(asked_at)) > age
-    }
-
-    /// It was asked when it was `here`, and said that it was `there`, which was later.
-    fn learn(&self, here: Timestamp, there: Timestamp) {
-        let ahead_ms = there.as_millis().cast_signed() - here.as_millis().cast_signed();
-        self.ahead_ms.store(ahead_ms, Ordering::Relaxed);
-        self.asked_at.store(here.as_millis().max(1), Ordering::Relaxed);
     }
 }
 
@@ -126,7 +92,7 @@ impl Store for NearStore {
         if let Some(replay) = self.find(ask) {
             return Ok(Claimed::Replay(replay));
         }
-        let (asked_at, erasures) = (self.clock.now(), self.records.erasures(&ask.id));
+        let (asked_at, erasures) = (self.clock.here(), self.records.erasures(&ask.id));
         let claimed = self.inner.claim(ask).await?;
         if let Claimed::Replay(replay) = &claimed {
             self.keep(ask, replay, asked_at, erasures).await;

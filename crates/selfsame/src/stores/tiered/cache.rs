@@ -8,10 +8,10 @@ use futures_util::future::join_all;
 use selfsame_core::{Ask, Bell, Claimed, Lease, RecordId, Secret, StoreError};
 
 use super::LIFE_MAX;
-use super::clock::HeardClock;
 use super::entry::{self, Entry, Found, Mark};
 use super::owed::Owed;
 use crate::background;
+use crate::stores::heard::HeardClock;
 use crate::stores::redis::{Aside, Put, Rank};
 use crate::telemetry::{self, Cached};
 

@@ -15,7 +15,6 @@
 
 mod bell;
 mod cache;
-mod clock;
 mod entry;
 mod options;
 mod owed;
@@ -31,10 +30,10 @@ use selfsame_core::{FullStore, Secret, StoreError};
 pub(super) use cache::Cache;
 pub use options::TieredOptions;
 
+use super::heard::HeardClock;
 use super::redis::{Aside, RedisOpenError};
 use crate::background;
 use bell::TieredBell;
-use clock::HeardClock;
 use runs::Runs;
 
 /// How long the cache may know anything. What it does not hear of, such as an erasure while it cannot be
@@ -90,12 +89,11 @@ impl TieredStore {
         cache_url: &str,
         options: TieredOptions,
     ) -> Result<Self, TieredOpenError> {
-        let TieredOptions { time_out, ahead_ms } = options;
-        let redis = Aside::new(cache_url, time_out)?;
+        let redis = Aside::new(cache_url, options.time_out)?;
         // A store that was made anew does not know what another one has answered.
         let secret = durable.fact_or(SECRET, Secret::random().as_bytes()).await?;
         let secret = Secret::from_bytes(&secret);
-        let clock = HeardClock::new(ahead_ms);
+        let clock = HeardClock::new(Arc::new(options.clock()));
         clock.ask(&*durable).await?;
         let cache = Cache::new(redis, secret, clock);
         cache.connect().await;

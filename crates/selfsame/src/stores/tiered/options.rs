@@ -1,8 +1,12 @@
 //! [`TieredOptions`]: how a cache is used.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+use selfsame_core::{Clock, Timestamp};
+
+use crate::stores::SystemClock;
 
 /// How the cache of a [`TieredStore`](super::TieredStore) is used.
 #[derive(Debug, Clone)]
@@ -25,6 +29,23 @@ impl TieredOptions {
     #[must_use]
     pub fn ahead_ms(self, ahead_ms: Arc<AtomicU64>) -> Self {
         Self { ahead_ms, ..self }
+    }
+
+    /// The clock of this process.
+    pub(super) fn clock(&self) -> impl Clock + use<> {
+        AheadClock { clock: SystemClock::new(), ahead_ms: self.ahead_ms.clone() }
+    }
+}
+
+/// A clock on which a test lets time pass.
+struct AheadClock {
+    clock: SystemClock,
+    ahead_ms: Arc<AtomicU64>,
+}
+
+impl Clock for AheadClock {
+    fn now(&self) -> Timestamp {
+        self.clock.now() + Duration::from_millis(self.ahead_ms.load(Ordering::SeqCst))
     }
 }
 

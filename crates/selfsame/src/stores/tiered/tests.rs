@@ -8,11 +8,11 @@ use selfsame_core::{Ask, Claimed, Fence, Inspect, Lease, Replay, Secret, Timesta
 use selfsame_test_redis::Server;
 
 use super::cache::Cache;
-use super::clock::HeardClock;
 use super::entry::{self, Entry, Found, Mark};
 use super::{Aside, LIFE_MAX};
-use crate::stores::MemoryStore;
+use crate::stores::heard::HeardClock;
 use crate::stores::redis::Rank;
+use crate::stores::{MemoryStore, SystemClock};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -85,7 +85,7 @@ async fn nothing_that_comes_late_puts_back_what_is_over() {
     use Step::{Done, Ends, Erased, Runs};
     let redis = Server::start_with(&["appendonly no"]);
     let durable = MemoryStore::new();
-    let clock = HeardClock::new(Arc::default());
+    let clock = HeardClock::new(Arc::new(SystemClock::new()));
     clock.ask(&durable).await.expect("it is in memory");
     let aside = Aside::new(&redis.url(0), Duration::from_secs(5)).expect("an address");
     let cache = Cache::new(aside, Secret::random(), clock);
