@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use selfsame::stores::{
     EmbeddedOptions, EmbeddedStore, PostgresOptions, PostgresStore, RedisOptions, RedisStore,
-    TieredOptions, TieredStore,
+    SplitStore, TieredOptions, TieredStore,
 };
 use selfsame_core::FullStore;
 use selfsame_test_redis::{Cluster, Server as Redis};
@@ -35,6 +35,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let always = redis(&["appendfsync always"]);
     let cluster = Cluster::start_with(QUIET);
     let cache = redis(&["appendonly no"]);
+    let locks = redis(&["appendfsync everysec"]);
     let runtime = Runtime::new()?;
     let time = Duration::from_secs(options.seconds());
 
@@ -47,10 +48,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let postgres = Arc::new(PostgresStore::open(&url, PostgresOptions::default()).await?);
         let (durable, options) = (postgres.clone(), TieredOptions::default());
         let tiered = TieredStore::open(durable, &cache.url(0), options).await?;
+        // In schemas of their own: all use the same keys.
+        let options = PostgresOptions::default().schema("split");
+        let answers = Arc::new(PostgresStore::open(&url, options).await?);
+        let locks = locks.url(0);
+        let split = SplitStore::open(answers, &locks, RedisOptions::default()).await?;
         let stores: Vec<(&str, Arc<dyn FullStore>)> = vec![
             ("file:", Arc::new(file)),
             ("postgres:", postgres),
             ("postgres: with cache_url", Arc::new(tiered)),
+            ("the same, lock = \"redis\"", Arc::new(split)),
             ("redis: everysec", Arc::new(redis(&everysec.url(0), 0).await?)),
             ("redis: always", Arc::new(redis(&always.url(0), 0).await?)),
             ("redis-cluster: three masters", Arc::new(redis(&cluster.url(), 0).await?)),

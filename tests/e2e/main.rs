@@ -58,6 +58,7 @@ mod rivals;
 mod shutdown;
 mod slow;
 mod smoke;
+mod split;
 mod start;
 mod status;
 mod streams;

@@ -35,7 +35,7 @@ pub trait Releaser: Send + Sync + 'static {
 /// The right to run.
 #[derive(Debug)]
 pub struct Claim<Stage> {
-    grant: Grant,
+    grant: Box<Grant>,
     store: Arc<dyn Store>,
     _stage: Stage,
 }
@@ -68,7 +68,7 @@ impl Drop for GiveBack {
 
 impl Claim<Unstarted> {
     /// The claim that `store` granted.
-    pub fn new(grant: Grant, store: Arc<dyn Store>, releaser: Arc<dyn Releaser>) -> Self {
+    pub fn new(grant: Box<Grant>, store: Arc<dyn Store>, releaser: Arc<dyn Releaser>) -> Self {
         let give_back = GiveBack(Some((grant.lease, releaser)));
         Self { grant, store, _stage: Unstarted { give_back } }
     }

@@ -76,16 +76,19 @@ pub fn claim<A: Clone + Kept>(
                 Start::Mine => renewed(record, ask, now),
                 _ => record.claimed_again(ask, now),
             };
-            (Claimed::Run(grant(&next, ask, start)), Some(next))
+            (Claimed::Run(Box::new(grant(&next, ask, start))), Some(next))
         }
         (Decision::Run(start), _) => {
             let next = Record::first(ask, now);
-            (Claimed::Run(grant(&next, ask, start)), Some(next))
+            (Claimed::Run(Box::new(grant(&next, ask, start))), Some(next))
         }
         (
             Decision::Replay,
             Some(&Record { state: State::Completed { ref answer, .. }, expires_at, .. }),
-        ) => (Claimed::Replay(Replay { answer: answer.restored(), expires_at }), None),
+        ) => {
+            let replay = Replay { answer: answer.restored(), expires_at };
+            (Claimed::Replay(Box::new(replay)), None)
+        }
         (Decision::Busy, Some(Record { state: State::Claimed { lease_until }, .. })) => {
             (Claimed::Busy { lease_left: lease_until.since(now) }, None)
         }

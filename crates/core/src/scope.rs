@@ -198,7 +198,12 @@ fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from(b"0123456789abcdef"[usize::from(half)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
+    text
 }
 
 #[cfg(test)]

@@ -40,13 +40,13 @@ pub struct Ask {
     pub keepsake: Option<Box<Keepsake>>,
 }
 
-/// What a claim came to.
+/// What a claim came to. Boxed is what is large: it goes through many hands.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Claimed {
     /// The caller runs, and nobody else.
-    Run(Grant),
+    Run(Box<Grant>),
     /// The work is done: this is its answer.
-    Replay(Replay),
+    Replay(Box<Replay>),
     /// Somebody runs.
     Busy {
         /// How long that claim lives unless renewed.

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail};
 use selfsame::seal::Seal;
 use selfsame::stores::{
     EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, NearStore, PostgresOptions,
-    PostgresStore, RedisOptions, RedisStore, SealedStore, TieredOptions, TieredStore,
+    PostgresStore, RedisOptions, RedisStore, SealedStore, SplitStore, TieredOptions, TieredStore,
 };
 use selfsame::{Idempotency, Secret, Spool};
 use selfsame_core::FullStore;
 
 use crate::audit::{Audit, AuditedStore};
-use crate::config::{AuditTo, Config, Database, Redis, StoreUrl};
+use crate::config::{AuditTo, Config, Database, Lock, Redis, StoreUrl};
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
@@ -56,9 +56,16 @@ pub(crate) async fn open_store(
         }
     };
     // Below all that is around a store: it has records as they are kept there.
-    if let Some(url) = &config.cache {
-        let options = TieredOptions::default();
-        store = Arc::new(TieredStore::open(store, url.as_str(), options).await?);
+    match (&config.cache, config.lock, &table) {
+        (Some(url), Lock::Redis, Some(table)) => {
+            let options = redis_options(&config.redis);
+            store = Arc::new(SplitStore::open(table.clone(), url.as_str(), options).await?);
+        }
+        (Some(url), ..) => {
+            let options = TieredOptions::default();
+            store = Arc::new(TieredStore::open(store, url.as_str(), options).await?);
+        }
+        (None, ..) => {}
     }
     let audit = match (&config.audit, table) {
         (None, _) => None,

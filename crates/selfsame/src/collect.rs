@@ -72,24 +72,34 @@ pub(crate) async fn read_while<B>(
 where
     B: Body<Data = Bytes>,
 {
-    // Most come in one piece.
-    let mut begun: Vec<Bytes> = Vec::with_capacity(1);
+    // Most come in one piece, and need no list.
+    let mut first = Bytes::new();
+    let mut more: Vec<Bytes> = Vec::new();
     let mut trailers = HeaderMap::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return Read::Broken };
         match frame.into_data().map_err(Frame::into_trailers) {
             Ok(data) => {
                 let goes_on = goes_on(&data);
-                begun.push(data);
+                if first.is_empty() {
+                    first = data;
+                } else {
+                    more.push(data);
+                }
                 if !goes_on {
-                    return Read::Over { begun };
+                    more.insert(0, first);
+                    return Read::Over { begun: more };
                 }
             }
-            Err(Ok(more)) => trailers.extend(more),
+            Err(Ok(said)) => trailers.extend(said),
             Err(Err(_)) => {}
         }
     }
-    Read::Whole { data: join(begun), trailers }
+    if !more.is_empty() {
+        more.insert(0, first);
+        first = join(more);
+    }
+    Read::Whole { data: first, trailers }
 }
 
 /// The parts in one piece.

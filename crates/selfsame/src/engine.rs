@@ -59,9 +59,9 @@ impl Idempotency {
     /// On `store` with a secret of the caller's own, and a folder for answers that the store
     /// cannot take. Must be called on a tokio runtime.
     pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
-        let (store, seal) = sealed(store);
-        let journal = journal_of(&*store);
-        let people = store.clone();
+        let store = sealed(store);
+        let (journal, seal) = (journal_of(&store), store.seal().clone());
+        let people = Arc::new(store.clone());
         let store: Arc<dyn Store> = Arc::new(Metered::new(store));
         let engine = Engine {
             give_back: Arc::new(background::releaser(store.clone())),

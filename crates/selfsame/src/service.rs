@@ -238,7 +238,7 @@ where
                         let run = Run::new(claim.start(), place, engine, Some(&route));
                         break 'turn (run, waited);
                     }
-                    Settled::Replay(found) => Delivery::of(steps::replay(found, policy, &dialect)),
+                    Settled::Replay(found) => Delivery::of(steps::replay(*found, policy, &dialect)),
                     Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
                     Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
                     // Nobody waits who would rather have it done twice than not at all.

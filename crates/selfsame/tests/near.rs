@@ -56,7 +56,7 @@ async fn what_was_replayed_is_replayed_again_without_the_store() {
     shared.far_clock.pass(samples::RETENTION);
     let Claimed::Replay(again) = shared.ask(&ask).await else { panic!("it is near") };
     assert_eq!(again.answer, samples::answer("done"));
-    assert_eq!(shared.node.answered(&samples::retry(&ask)), Some(again));
+    assert_eq!(shared.node.answered(&samples::retry(&ask)), Some(*again));
 }
 
 #[tokio::test]

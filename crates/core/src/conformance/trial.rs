@@ -82,7 +82,7 @@ impl Trial {
     /// Claims a key that must be free to run.
     pub async fn run(&self, ask: &Ask) -> Grant {
         match self.claim(ask).await {
-            Claimed::Run(grant) => grant,
+            Claimed::Run(grant) => *grant,
             other => panic!("the key must be free to run, not {other:?}"),
         }
     }
@@ -90,7 +90,7 @@ impl Trial {
     /// Asks for a key that must be completed.
     pub async fn replay(&self, ask: &Ask) -> Replay {
         match self.claim(ask).await {
-            Claimed::Replay(replay) => replay,
+            Claimed::Replay(replay) => *replay,
             other => panic!("the key must be completed, not {other:?}"),
         }
     }

@@ -125,7 +125,10 @@ fn a_completed_key_replays_also_to_its_own_claim() {
     let replay = Replay { answer: answer("done"), expires_at: record.expires_at };
     for ask in [&first, &retry(&first)] {
         assert_eq!(decided(&record, ask), Decision::Replay);
-        assert_eq!(claim(Some(&record), ask, NOW), (Claimed::Replay(replay.clone()), None));
+        assert_eq!(
+            claim(Some(&record), ask, NOW),
+            (Claimed::Replay(Box::new(replay.clone())), None)
+        );
     }
 }
 
@@ -223,7 +226,7 @@ fn a_further_run_keeps_all_but_the_claim() {
         let Record { birth, expires_at, .. } = expected;
         assert_eq!(birth, Birth::by(first.attempt_id));
         let grant = Grant { lease, attempt: 2, birth, checkpoint: saved, took_over, expires_at };
-        assert_eq!((claimed, next), (Claimed::Run(grant), Some(expected)));
+        assert_eq!((claimed, next), (Claimed::Run(Box::new(grant)), Some(expected)));
     }
 }
 

@@ -24,10 +24,10 @@ use super::network::{
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
-use super::values::{COUNT_OR_OFF, DURATION, PATH, SIZE_OR_OFF, SWITCH};
+use super::values::{COUNT_OR_OFF, DURATION, Kind, PATH, SIZE_OR_OFF, SWITCH, choice};
 use super::{
-    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Overrides, Redis, RedisUrl, Route,
-    RouteSettings, StoreUrl, TenantSource, Upstream,
+    Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Lock, Overrides, Redis, RedisUrl,
+    Route, RouteSettings, StoreUrl, TenantSource, Upstream,
 };
 
 /// How much memory finished records take near a store that is asked over a network, unless set.
@@ -81,7 +81,7 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
 
     let tls = tls::read(&mut root, &mut mistakes);
-    let Stored { store, spool, near_cache, database, redis, cache } =
+    let Stored { store, spool, near_cache, database, redis, cache, lock } =
         read_store(&mut root, overrides, &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
@@ -130,6 +130,7 @@ pub(super) fn check(
             database,
             redis,
             cache,
+            lock,
             encryption,
             audit,
             admin,
@@ -162,6 +163,7 @@ struct Stored {
     database: Database,
     redis: Redis,
     cache: Option<RedisUrl>,
+    lock: Lock,
 }
 
 fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mistakes) -> Stored {
@@ -194,18 +196,44 @@ fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mist
     section.set("accept_loss", &SWITCH, &mut redis.accept_loss);
     section.set("accept_unverified", &SWITCH, &mut redis.accept_unverified);
     section.set("wait_replicas", &COUNT_OR_OFF, &mut redis.wait_replicas);
-    if !matches!(store, StoreUrl::Redis(_)) && !section.is_wrong("url") {
+    let mut lock = Lock::Store;
+    section.set("lock", &LOCK, &mut lock);
+    let is_in_redis = matches!(store, StoreUrl::Redis(_)) || lock == Lock::Redis;
+    if !is_in_redis && !section.is_wrong("url") && !section.is_wrong("lock") {
         let names = ["accept_loss", "accept_unverified", "wait_replicas"];
-        section.clash(&names, "needs a store in Redis");
+        section.clash(&names, "needs a store in Redis, or lock = \"redis\"");
     }
     let cache = Flag("--store-cache", &overrides.store_cache);
     let cache = section.get_flag("cache_url", &CACHE_URL, cache);
     if matches!(store, StoreUrl::Memory | StoreUrl::Redis(_)) && !section.is_wrong("url") {
         section.clash(&["cache_url"], "needs a store in a postgres: database or a file: folder");
     }
+    if lock == Lock::Redis && !section.is_wrong("url") && !section.is_wrong("cache_url") {
+        check_lock(&mut section, &store, cache.as_ref());
+    }
     section.finish(mistakes);
     let database = Database { direct_url, auto_migrate };
-    Stored { store, spool, near_cache, database, redis, cache }
+    Stored { store, spool, near_cache, database, redis, cache, lock }
+}
+
+const LOCK: Kind<Lock> = Kind {
+    expected: r#""store" or "redis""#,
+    read: |value| choice(value, &[("store", Lock::Store), ("redis", Lock::Redis)]),
+};
+
+/// Claims can be in the Redis before a database.
+fn check_lock(section: &mut Section<'_>, store: &StoreUrl, cache: Option<&RedisUrl>) {
+    let text = match (store, cache) {
+        (StoreUrl::Postgres(_), Some(_)) => return,
+        (StoreUrl::Postgres(_), None) => "needs cache_url: the Redis that claims are in",
+        (StoreUrl::Redis(_), _) => {
+            "needs a store in a postgres: database: with this one claims are in Redis already"
+        }
+        (StoreUrl::Memory | StoreUrl::File(_), _) => {
+            "needs a store in a postgres: database: one process needs no lock elsewhere"
+        }
+    };
+    section.clash(&["lock"], text);
 }
 
 fn read_admin(

@@ -90,6 +90,8 @@ pub struct Config {
     pub redis: Redis,
     /// The Redis before it, if there is one.
     pub cache: Option<RedisUrl>,
+    /// Where claims are.
+    pub lock: Lock,
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
@@ -134,6 +136,15 @@ pub struct Redis {
     pub accept_unverified: bool,
     /// How many replicas must have a claim or an answer before it counts.
     pub wait_replicas: Option<u32>,
+}
+
+/// Where claims are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lock {
+    /// Where the answers are.
+    Store,
+    /// In the Redis before it.
+    Redis,
 }
 
 /// Where operators connect.
@@ -196,6 +207,7 @@ impl Config {
             database,
             redis,
             cache,
+            lock,
             spool,
             near_cache,
             audit,
@@ -225,6 +237,7 @@ impl Config {
             ("store.direct_url or store.auto_migrate", *database != other.database),
             ("what is asked of the Redis in [store]", *redis != other.redis),
             ("store.cache_url", *cache != other.cache),
+            ("store.lock", *lock != other.lock),
             ("store.spool", *spool != other.spool),
             ("store.near_cache", *near_cache != other.near_cache),
             ("[audit]", *audit != other.audit),

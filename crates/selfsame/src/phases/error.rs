@@ -113,8 +113,8 @@ pub enum PhaseError {
     /// The run is in phases already.
     #[error("this run is in phases already; ask for them once")]
     Begun,
-    /// The store has no journal.
-    #[error("phases need a PostgresStore, given to the layer as it is")]
+    /// The store has no journal, or its claims are not where that is.
+    #[error("phases need a PostgresStore with the claims in it, given to the layer as it is")]
     NoJournal,
     /// The journal could not be read.
     #[error("the journal cannot be read")]

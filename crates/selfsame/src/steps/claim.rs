@@ -15,7 +15,7 @@ use crate::telemetry;
 pub(crate) enum Settled {
     /// With its place among the tenant's, where those are counted.
     Run(Claim<Unstarted>, Option<Box<Place>>),
-    Replay(Replay),
+    Replay(Box<Replay>),
     /// Somebody runs, and lives this long unless the claim is renewed.
     Busy {
         lease_left: Duration,

@@ -79,10 +79,14 @@ impl MemoryStore {
     }
 
     fn lock(&self, id: &RecordId) -> (MutexGuard<'_, Shard>, Timestamp) {
+        let shard = self.shard(id).lock();
+        (shard, self.clock.now())
+    }
+
+    fn shard(&self, id: &RecordId) -> &Mutex<Shard> {
         // Ids are hashes: their first bytes spread them evenly.
         let [first, second, ..] = *id.as_bytes();
-        let shard = self.shards[usize::from(u16::from_le_bytes([first, second])) % SHARDS].lock();
-        (shard, self.clock.now())
+        &self.shards[usize::from(u16::from_le_bytes([first, second])) % SHARDS]
     }
 
     fn change(
@@ -190,8 +194,10 @@ impl Store for MemoryStore {
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
-        let (shard, now) = self.lock(&ask.id);
-        selfsame_core::answered(shard.get(&ask.id)?, ask, now)
+        let shard = self.shard(&ask.id).lock();
+        // Most keys are new, and need no time to be told so.
+        let record = shard.get(&ask.id)?;
+        selfsame_core::answered(record, ask, self.clock.now())
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {

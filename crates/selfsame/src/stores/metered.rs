@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Fenced, FullStore, Lease, Record, RecordId, Recorded,
-    Release, Replay, Store, StoreError,
+    Answer, Ask, Bell, Checkpoint, Claimed, Fenced, Lease, Record, RecordId, Recorded, Release,
+    Replay, Store, StoreError,
 };
 
+use super::SealedStore;
 use crate::telemetry::StoreTimer;
 use crate::timing::Stopwatch;
 
 /// Times each call on the hot path, by store and operation.
 pub(crate) struct Metered {
-    inner: Arc<dyn FullStore>,
+    inner: SealedStore,
     claims: StoreTimer,
     renewals: StoreTimer,
     checkpoints: StoreTimer,
@@ -24,7 +25,7 @@ pub(crate) struct Metered {
 }
 
 impl Metered {
-    pub(crate) fn new(inner: Arc<dyn FullStore>) -> Self {
+    pub(crate) fn new(inner: SealedStore) -> Self {
         Self {
             inner,
             claims: StoreTimer::new("claim"),
@@ -51,7 +52,7 @@ impl Store for Metered {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        self.timed(&self.claims, self.inner.claim(ask)).await
+        self.timed(&self.claims, self.inner.claimed(ask)).await
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
@@ -74,7 +75,7 @@ impl Store for Metered {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        self.timed(&self.completions, self.inner.complete(lease, answer)).await
+        self.timed(&self.completions, self.inner.completed(lease, answer)).await
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {

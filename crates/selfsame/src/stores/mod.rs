@@ -16,7 +16,11 @@ mod packed;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod runs;
 mod sealed;
+#[cfg(all(feature = "postgres", feature = "redis"))]
+mod split;
 #[cfg(feature = "redis")]
 mod tiered;
 
@@ -40,18 +44,17 @@ pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "redis")]
 pub use redis::{RedisOpenError, RedisOptions, RedisStore};
 pub use sealed::SealedStore;
+#[cfg(all(feature = "postgres", feature = "redis"))]
+pub use split::SplitStore;
 #[cfg(feature = "redis")]
 pub use tiered::{TieredOpenError, TieredOptions, TieredStore};
 
 use crate::seal::Seal;
 
 /// The store with what seals its records: what was sealed by others is never taken for plain.
-pub(crate) fn sealed(store: Arc<dyn FullStore>) -> (Arc<dyn FullStore>, Seal) {
-    let seal = (&*store as &dyn Any).downcast_ref().map(SealedStore::seal).cloned();
-    match seal {
-        Some(seal) => (store, seal),
-        None => (Arc::new(SealedStore::new(store, Seal::none())), Seal::none()),
-    }
+pub(crate) fn sealed(store: Arc<dyn FullStore>) -> SealedStore {
+    let sealed = (&*store as &dyn Any).downcast_ref().cloned();
+    sealed.unwrap_or_else(|| SealedStore::new(store, Seal::none()))
 }
 
 /// Only PostgreSQL has one.

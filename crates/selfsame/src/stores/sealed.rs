@@ -16,6 +16,7 @@ use crate::seal::Seal;
 ///
 /// Status, recovery point, tenant, key and route stay readable, for people who look for them. So does
 /// what phases gave, in the journal of a PostgreSQL store.
+#[derive(Clone)]
 pub struct SealedStore {
     inner: Arc<dyn FullStore>,
     seal: Seal,
@@ -41,11 +42,41 @@ impl SealedStore {
         Ok(Replay { answer: self.seal.opened_answer(id, answer)?, expires_at })
     }
 
+    /// What a claim comes to, opened. Not boxed, unlike the trait's.
+    pub(super) async fn claimed(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        let (lease, error) = match self.inner.claim(ask).await? {
+            Claimed::Replay(replay) => {
+                return Ok(Claimed::Replay(Box::new(self.opened(&ask.id, *replay)?)));
+            }
+            Claimed::Run(grant) => match self.granted(grant) {
+                Ok(grant) => return Ok(Claimed::Run(grant)),
+                Err(closed) => closed,
+            },
+            other => return Ok(other),
+        };
+        // Nobody runs: the claim is given back, for the time when the key is there again. If that fails
+        // too, the lease ends by itself.
+        let _ = self.inner.release(&lease, Release::NeverRan).await;
+        Err(error)
+    }
+
+    /// Records the answer, closed. Not boxed, unlike the trait's.
+    pub(super) async fn completed(
+        &self,
+        lease: &Lease,
+        answer: &Answer,
+    ) -> Result<Recorded, StoreError> {
+        self.inner.complete(lease, &self.seal.closed_answer(&lease.id, answer)).await
+    }
+
     /// The grant with its checkpoint opened, or the lease of one that stays closed.
-    fn granted(&self, mut grant: Grant) -> Result<Grant, (Lease, StoreError)> {
+    fn granted(&self, mut grant: Box<Grant>) -> Result<Box<Grant>, (Lease, StoreError)> {
         let Some(checkpoint) = grant.checkpoint.take() else { return Ok(grant) };
         match self.seal.opened_checkpoint(&grant.lease.id, checkpoint) {
-            Ok(opened) => Ok(Grant { checkpoint: Some(opened), ..grant }),
+            Ok(opened) => {
+                grant.checkpoint = Some(opened);
+                Ok(grant)
+            }
             Err(error) => Err((grant.lease, error)),
         }
     }
@@ -58,18 +89,7 @@ impl Store for SealedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        let (lease, error) = match self.inner.claim(ask).await? {
-            Claimed::Replay(replay) => return self.opened(&ask.id, replay).map(Claimed::Replay),
-            Claimed::Run(grant) => match self.granted(grant) {
-                Ok(grant) => return Ok(Claimed::Run(grant)),
-                Err(closed) => closed,
-            },
-            other => return Ok(other),
-        };
-        // Nobody runs: the claim is given back, for the time when the key is there again. If that fails
-        // too, the lease ends by itself.
-        let _ = self.inner.release(&lease, Release::NeverRan).await;
-        Err(error)
+        self.claimed(ask).await
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
@@ -90,7 +110,7 @@ impl Store for SealedStore {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        self.inner.complete(lease, &self.seal.closed_answer(&lease.id, answer)).await
+        self.completed(lease, answer).await
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {

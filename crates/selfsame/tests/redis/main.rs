@@ -1,6 +1,7 @@
 //! The laws of `selfsame-core` over Redis, and what that store promises beyond them.
 #![cfg(feature = "redis")]
 
+mod at_once;
 mod cluster;
 mod crashes;
 mod damage;
@@ -8,6 +9,7 @@ mod failover;
 mod keeping;
 mod losses;
 mod opening;
+mod relay;
 mod replicas;
 mod rivals;
 mod sentinel;

@@ -301,7 +301,27 @@ fn a_redis_may_be_asked_for_less_or_for_more() {
     for line in ["accept_loss = true", "accept_unverified = false", "wait_replicas = 1"] {
         let mistakes = load(&format!("upstream = 'http://a'\n[store]\n{line}"));
         let said = mistakes.expect_err("there is no Redis").to_string();
-        assert!(said.contains("needs a store in Redis"), "{said}");
+        assert!(said.contains("needs a store in Redis, or lock"), "{said}");
+    }
+}
+
+#[test]
+fn claims_may_be_in_the_redis_before_a_database() {
+    let load = |lines: &str| load(&format!("upstream = 'http://a'\n[store]\n{lines}"));
+    let both = "url = 'postgres://a/b'\ncache_url = 'redis://c'";
+    assert_eq!(load(both).expect("valid").lock, Lock::Store);
+    assert_eq!(load(&format!("{both}\nlock = 'store'")).expect("valid").lock, Lock::Store);
+    let config = load(&format!("{both}\nlock = 'redis'\naccept_loss = true\nwait_replicas = 1"));
+    let config = config.expect("valid");
+    assert_eq!((config.lock, config.redis.wait_replicas), (Lock::Redis, Some(1)));
+    for (lines, text) in [
+        ("url = 'postgres://a/b'\nlock = 'redis'", "store.lock: needs cache_url"),
+        ("url = 'file:./d'\ncache_url = 'redis://c'\nlock = 'redis'", "one process needs no lock"),
+        ("url = 'redis://a'\nlock = 'redis'", "claims are in Redis already"),
+        ("lock = 'table'", r#"expected "store" or "redis""#),
+    ] {
+        let said = load(lines).expect_err("it cannot be").to_string();
+        assert!(said.contains(text), "{said}");
     }
 }
 

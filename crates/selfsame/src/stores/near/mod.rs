@@ -90,7 +90,7 @@ impl Store for NearStore {
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         if let Some(replay) = self.find(ask) {
-            return Ok(Claimed::Replay(replay));
+            return Ok(Claimed::Replay(Box::new(replay)));
         }
         let (asked_at, erasures) = (self.clock.here(), self.records.erasures(&ask.id));
         let claimed = self.inner.claim(ask).await?;

@@ -3,9 +3,11 @@
 //! A completed record's expiry never moves, so an answer can be put with those that expire when it
 //! does. Tables are made days ahead; an answer that is kept longer has its own made when it comes.
 
+use std::time::Duration;
+
 use selfsame_core::{RecordId, Timestamp};
 
-use super::rows::Place;
+use super::rows::{self, Place};
 use super::session::Session;
 use super::trouble::{Access, Fault};
 
@@ -19,6 +21,10 @@ const MAKE_ROOM: &str = "select selfsame.make_answers(array(select b + later fro
      select (greatest(expires_at, selfsame.clock() + least(retention_ms, 3600000)) / 86400000)::int \
      as b from selfsame.keys where id = any($1::bytea[])) k, generate_series(0, 1) later))";
 
+const MAKE_ROOM_UNTIL: &str = "select selfsame.make_answers(array(select \
+     ((selfsame.clock() + left_ms) / 86400000)::int + later \
+     from unnest($1::bigint[]) as g(left_ms), generate_series(0, 1) later))";
+
 const MAKE_AHEAD: &str = "select selfsame.make_answers(array(select \
      (selfsame.clock() / 86400000)::int + ahead from generate_series(0, $1::integer) ahead))";
 
@@ -26,6 +32,12 @@ const MAKE_AHEAD: &str = "select selfsame.make_answers(array(select \
 pub(super) async fn make_room(session: &Session, ids: &[RecordId]) -> Result<(), Fault> {
     let ids: Vec<_> = ids.iter().map(|id| &id.as_bytes()[..]).collect();
     session.query(Access::Read, MAKE_ROOM, &[&ids]).await.map(drop)
+}
+
+/// Makes the tables for answers that expire so long from now.
+pub(super) async fn make_room_until(session: &Session, left: &[Duration]) -> Result<(), Fault> {
+    let left: Vec<_> = left.iter().map(|left| rows::millis(*left)).collect();
+    session.query(Access::Read, MAKE_ROOM_UNTIL, &[&left]).await.map(drop)
 }
 
 /// A number for an answer that is not recorded by the statement for completions.

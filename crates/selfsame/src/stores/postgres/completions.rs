@@ -6,7 +6,7 @@ use selfsame_core::{Lease, RecordId, StoreError, Timestamp};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
-use super::lane::Call;
+use super::lane::{Call, is_sent, one_for_each};
 use super::session::Session;
 use super::trouble::{Access, Fault};
 use super::{answers, rows};
@@ -43,20 +43,18 @@ impl Call for Completion {
         session: &Session,
         calls: &[Self],
     ) -> Result<Vec<Result<Self::Outcome, StoreError>>, Fault> {
-        let mut sorted: Vec<_> = calls.iter().collect();
-        sorted.sort_unstable_by_key(|call| call.lease.id);
-        // Two of one key would be two rows for one: the second finds it completed.
-        sorted.dedup_by_key(|call| call.lease.id);
-        let recorded = match record(session, &sorted).await {
+        // A second one of a key finds it completed.
+        let sent = one_for_each(calls, |call| call.lease.id);
+        let recorded = match record(session, &sent).await {
             Err(fault) if fault.code == Some(SqlState::CHECK_VIOLATION) => {
                 // No table has room for an answer that is kept so long.
-                let ids: Vec<_> = sorted.iter().map(|call| call.lease.id).collect();
+                let ids: Vec<_> = sent.iter().map(|call| call.lease.id).collect();
                 answers::make_room(session, &ids).await?;
-                record(session, &sorted).await?
+                record(session, &sent).await?
             }
             other => other?,
         };
-        let outcome = |call: &Self| match sorted.iter().any(|sent| std::ptr::eq(*sent, call)) {
+        let outcome = |call: &Self| match is_sent(&sent, call) {
             true => recorded.get(&call.lease.id).copied(),
             false => None,
         };

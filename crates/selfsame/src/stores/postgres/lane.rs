@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use selfsame_core::{StoreError, StoreErrorKind};
+use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -42,6 +42,19 @@ pub(super) trait Call: Send + Sync + Sized + 'static {
         session: &Session,
         calls: &[Self],
     ) -> impl Future<Output = Result<Vec<Result<Self::Outcome, StoreError>>, Fault>> + Send;
+}
+
+/// One call for each key, in the order of their ids: two would be two rows for one.
+pub(super) fn one_for_each<C>(calls: &[C], id: impl Fn(&C) -> RecordId) -> Vec<&C> {
+    let mut sorted: Vec<_> = calls.iter().collect();
+    sorted.sort_by_key(|call| id(call));
+    sorted.dedup_by_key(|call| id(call));
+    sorted
+}
+
+/// Whether it is this call that was sent, and not another one of its key.
+pub(super) fn is_sent<C>(sent: &[&C], call: &C) -> bool {
+    sent.iter().any(|sent| std::ptr::eq(*sent, call))
 }
 
 /// Where callers leave their calls. The connection ends when the lane is dropped.

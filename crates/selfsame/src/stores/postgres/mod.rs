@@ -12,6 +12,8 @@
 
 mod address;
 mod answers;
+#[cfg(feature = "redis")]
+mod archive;
 mod audit;
 mod bell;
 mod changes;
@@ -44,6 +46,8 @@ use parking_lot::Mutex;
 use selfsame_core::{Ask, RecordId};
 use tokio_postgres::config::Host;
 
+#[cfg(feature = "redis")]
+pub(super) use archive::{Adopted, Archive};
 pub use audit::AuditEntry;
 pub(crate) use journal::{Journal, Known, Note, Standing};
 pub use migrate::Migrated;

@@ -7,7 +7,7 @@ use selfsame_core::{
     Ask, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, Key, Label, Record, RecordId,
     State, StoreError, TenantTag, Timestamp, wire,
 };
-use tokio_postgres::types::FromSql;
+use tokio_postgres::types::{FromSql, ToSql};
 
 use crate::stores::durable::{self, COMPLETED, damaged, stand_in};
 
@@ -59,6 +59,9 @@ pub(super) fn request(id: &RecordId, keepsake: &Option<Box<Keepsake>>) -> Option
     let request = keepsake.as_ref()?.request.clone()?;
     Some(wire::encode_keepsake(id, &Keepsake { outline: None, request: Some(request) }))
 }
+
+/// A column of many rows, as a parameter of a statement.
+pub(super) type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 /// A record as its row has it.
 pub(super) struct Row {
@@ -160,10 +163,14 @@ pub(super) fn millis(duration: Duration) -> i64 {
 /// The ask with what a row can hold: no time that statements could not add to another, and no NUL
 /// in a name.
 pub(super) fn fit(ask: &Ask) -> Ask {
-    let mut fitting = durable::fit(ask).into_owned();
-    let name = &mut fitting.label.tenant_name;
-    *name = name.take().map(|name| name.replace('\0', "\u{fffd}").into());
-    fitting
+    let fitting = durable::fit(ask).into_owned();
+    Ask { label: fit_label(fitting.label), ..fitting }
+}
+
+/// The label with what a row can hold.
+pub(super) fn fit_label(label: Label) -> Label {
+    let tenant_name = label.tenant_name.map(|name| name.replace('\0', "\u{fffd}").into());
+    Label { tenant_name, ..label }
 }
 
 /// A recovery point as a column shows it to people: `text` has no place for a NUL.

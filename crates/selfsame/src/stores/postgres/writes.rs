@@ -7,7 +7,7 @@ use selfsame_core::{Record, RecordId, wire};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 
-use super::rows::{self, Place, Seen};
+use super::rows::{self, Column, Place, Seen};
 use super::session::Session;
 use super::trouble::{Access, Fault};
 
@@ -44,9 +44,6 @@ impl Write {
         Some(wire::encode_checkpoint(&self.record.id, checkpoint))
     }
 }
-
-/// A column of all writes.
-type Column<'a> = Box<dyn ToSql + Sync + Send + 'a>;
 
 /// Makes the writes, and returns which rows were still as they were seen. They are sorted by id.
 pub(super) async fn write(session: &Session, writes: &[Write]) -> Result<HashSet<RecordId>, Fault> {

@@ -76,7 +76,9 @@ impl Buckets {
 
     /// The key of a record.
     pub(super) fn key(&self, id: &RecordId) -> String {
-        format!("{PREFIX}{}}}:{id}", self.tags[self.of(id).at()].text)
+        let tag = &self.tags[self.of(id).at()].text;
+        // Each call about a record begins with this.
+        [PREFIX, tag, "}:", &id.to_string()].concat()
     }
 
     /// The key of what else lies in a bucket.

@@ -1,10 +1,13 @@
-//! Claims: a script claims a key that is new; core's rules decide about any other.
+//! Claims: a key that is new is claimed in one step; core's rules decide about any other.
 
 use std::time::Duration;
 
 use redis::Value;
-use selfsame_core::{Ask, Claimed, Record, StoreError, Timestamp};
+use selfsame_core::{
+    Ask, Claimed, Record, Release, StoreError, StoreErrorKind, Timestamp, claim as claim_by_rule,
+};
 
+use super::buckets::Bucket;
 use super::changes::Replaced;
 use super::guard::{GUARD, Known};
 use super::scripts::{CLAIM, Call};
@@ -18,13 +21,36 @@ const LOOKS_MAX: usize = 8;
 /// For how long such a key is busy then.
 const CHANGED_FOR: Duration = Duration::from_millis(100);
 
-/// What the script says of a key.
-enum Said {
-    /// It was, and is claimed since then.
-    New(Timestamp, Box<Draft>),
+/// What is said of a key.
+pub(super) enum Said {
+    /// It was.
+    New(Box<Made>),
+    /// It is known; or it was new, and what was written of it is not as it should be.
     Known(Timestamp, Vec<u8>),
     /// Records were lost, of which this may be one, or what was written of it last.
     Doubted(Timestamp, Option<Vec<u8>>),
+}
+
+/// A first claim that was made.
+pub(super) struct Made {
+    /// When its lease begins.
+    pub(super) at: Timestamp,
+    /// The time as Redis told it.
+    pub(super) told: Timestamp,
+    pub(super) draft: Draft,
+}
+
+/// A first claim that is to be made.
+pub(super) struct First {
+    /// Of the times only Redis can tell; it has the beginning of all in their place, by which tests are ahead.
+    pub(super) draft: Draft,
+    pub(super) ahead_ms: u64,
+    /// What is behind the draft's frame.
+    pub(super) behind: Vec<u8>,
+    /// After how long Redis may let go of it.
+    pub(super) lives: Option<Duration>,
+    pub(super) bucket: Bucket,
+    pub(super) guard: Known,
 }
 
 impl RedisStore {
@@ -33,9 +59,9 @@ impl RedisStore {
         let ask = &*fit(ask);
         for _ in 0..LOOKS_MAX {
             let (now, value, is_doubted) = match self.claim_new(ask).await? {
-                Said::New(now, draft) => {
-                    let (claimed, record) = selfsame_core::claim(None::<&Record>, ask, now);
-                    self.own.remember(record.expect("a new key runs"), *draft);
+                Said::New(made) => {
+                    let (claimed, record) = claim_by_rule(None::<&Record>, ask, made.at);
+                    self.own.remember(record.expect("a new key runs"), made.draft, made.told);
                     return Ok(claimed);
                 }
                 Said::Known(now, value) => (now, value, false),
@@ -46,14 +72,20 @@ impl RedisStore {
                 }
             };
             let found = value::read(&ask.id, &value)?;
-            let (claimed, next) = selfsame_core::claim(Some(&found.record), ask, now);
+            // What this one has written stays there if it is not heard of again.
+            let is_own = found.record.attempt_id == ask.attempt_id;
+            let heard = |error| if is_own { unheard(error) } else { error };
+            let (claimed, next) = claim_by_rule(Some(&found.record), ask, now);
             let Some(next) = next else { return Ok(claimed) };
-            if is_doubted && matches!(claimed, Claimed::Run(_)) {
-                // What looks unfinished may have been finished since.
+            if is_doubted && let Claimed::Run(grant) = &claimed {
+                // What looks unfinished may have been finished since; not what was only just claimed for this.
+                if found.record.is_forgotten_by(&grant.lease, Release::Forget) {
+                    self.replace(&ask.id, &found.seen, None, now).await.map_err(heard)?;
+                }
                 self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
                 continue;
             }
-            match self.replace(&ask.id, &found.seen, Some(&next), now).await? {
+            match self.replace(&ask.id, &found.seen, Some(&next), now).await.map_err(heard)? {
                 Replaced::Done => return Ok(claimed),
                 Replaced::Changed | Replaced::Gone => {}
             }
@@ -62,22 +94,26 @@ impl RedisStore {
     }
 
     async fn claim_new(&self, ask: &Ask) -> Result<Said, StoreError> {
-        // Of the times only Redis can tell, the script writes the beginning of all.
-        let ahead_ms = self.options.ahead();
-        let record = Record::first(ask, Timestamp::from_millis(ahead_ms));
-        let lives = value::lives(&record, Timestamp::from_millis(ahead_ms));
-        let behind = value::behind(&record);
-        let mut draft = Draft::of(record);
-        let bucket = self.routes.buckets.of(&ask.id);
-        let Known { id: guard, beats } = self.guard.known(bucket, ask);
+        if let Some(now) = self.at_once.time()
+            && let Some(said) = self.claim_at_once(ask, now).await?
+        {
+            return Ok(said);
+        }
+        // It is rare where there is much to do, and its future large.
+        Box::pin(self.claim_by_script(ask)).await
+    }
+
+    async fn claim_by_script(&self, ask: &Ask) -> Result<Said, StoreError> {
+        let First { mut draft, ahead_ms, behind, lives, bucket, guard } = self.first(ask);
         let guarded = self.routes.buckets.beside(bucket, GUARD);
         let call = Call::with(&CLAIM, &[&self.key(&ask.id), &guarded])
             .arg(draft.fields())
             .arg([draft.frame(), &behind[..]].concat())
             .millis(lives)
-            .arg(guard)
-            .number(beats)
+            .arg(guard.id.as_bytes())
+            .number(guard.beats)
             .number(ahead_ms);
+        let asked_at = self.at_once.here();
         let Value::Array(said) = self.call(&ask.id, Access::Claim, call).await? else {
             return Err(strange(Access::Write));
         };
@@ -88,16 +124,40 @@ impl RedisStore {
         };
         let (seconds, micros) = number().zip(number()).ok_or_else(|| strange(Access::Write))?;
         let at = Moment { seconds, micros };
-        let now = Timestamp::from_millis(at.as_millis() + ahead_ms);
-        match (said.next(), said.next()) {
+        let told = Timestamp::from_millis(at.as_millis());
+        let now = told + Duration::from_millis(ahead_ms);
+        let said = match (said.next(), said.next()) {
             (None, _) => {
                 draft.made(at);
-                Ok(Said::New(now, Box::new(draft)))
+                Said::New(Box::new(Made { at: now, told, draft }))
             }
-            (Some(Value::BulkString(value)), None) => Ok(Said::Known(now, value)),
-            (Some(Value::BulkString(value)), Some(_)) => Ok(Said::Doubted(now, Some(value))),
-            (Some(Value::Int(_)), _) => Ok(Said::Doubted(now, None)),
-            _ => Err(strange(Access::Write)),
+            (Some(Value::BulkString(value)), None) => Said::Known(now, value),
+            (Some(Value::BulkString(value)), Some(_)) => Said::Doubted(now, Some(value)),
+            (Some(Value::Int(_)), _) => Said::Doubted(now, None),
+            _ => return Err(strange(Access::Write)),
+        };
+        self.at_once.note(&said, told, asked_at);
+        Ok(said)
+    }
+
+    pub(super) fn first(&self, ask: &Ask) -> First {
+        let ahead_ms = self.options.ahead();
+        let begin = Timestamp::from_millis(ahead_ms);
+        let record = Record::first(ask, begin);
+        let (lives, behind) = (value::lives(&record, begin), value::behind(&record));
+        let bucket = self.routes.buckets.of(&ask.id);
+        First {
+            draft: Draft::of(record),
+            ahead_ms,
+            behind,
+            lives,
+            bucket,
+            guard: self.guard.known(bucket, ask),
         }
     }
+}
+
+/// Whatever went wrong, something was written before.
+fn unheard(error: StoreError) -> StoreError {
+    StoreError::new(StoreErrorKind::MayHaveLanded, error.to_string())
 }

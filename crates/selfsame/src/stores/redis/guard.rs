@@ -17,6 +17,7 @@ use redis::{Value, cmd, pipe};
 use selfsame_core::{Ask, AttemptId, StoreError, StoreErrorKind, Timestamp};
 
 use super::buckets::Bucket;
+use super::gather::Behind;
 use super::link;
 use super::node::Lane;
 use super::options::RedisOptions;
@@ -37,18 +38,35 @@ const BEAT: Duration = Duration::from_millis(100);
 
 /// For how long no new key is taken where it is not known how long keys live.
 const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
+/// The same where it is not known how long leases are, and every answer is recorded elsewhere, too.
+const LEASE_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// What this process has seen of a guard.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// Its name; nothing where nobody is to notice.
-    pub(super) id: String,
+    pub(super) id: Arc<str>,
     pub(super) beats: u64,
 }
 
+impl Known {
+    /// Whether a guard that says so has lost nothing, and takes new keys. `claim.lua` says the same.
+    pub(super) fn is_kept_by(&self, said: &Value, now: Timestamp) -> bool {
+        let Value::Array(said) = said else { return false };
+        let [Value::BulkString(id), beats, closed_until] = &said[..] else { return false };
+        let beats: Result<Option<u64>, _> = redis::from_redis_value_ref(beats);
+        let closed_until: Result<Option<f64>, _> = redis::from_redis_value_ref(closed_until);
+        let (Ok(beats), Ok(closed_until)) = (beats, closed_until) else { return false };
+        id == self.id.as_bytes()
+            && beats.unwrap_or(0) >= self.beats
+            && closed_until.is_none_or(|until| until <= now.as_millis() as f64)
+    }
+}
+
 /// A bucket's guard.
-#[derive(Default)]
 struct Watched {
+    /// What is read behind a claim: what it says, where anybody is to notice, and the time.
+    behind: Behind,
     known: Mutex<Known>,
     /// Whether there is something to count.
     has_written: AtomicBool,
@@ -59,6 +77,19 @@ struct Watched {
 }
 
 impl Watched {
+    fn new(key: String, accept_loss: bool) -> Self {
+        let mut look = cmd("HMGET");
+        look.arg(key).arg("id").arg("beats").arg("closed_until");
+        let (look, time) = ((!accept_loss).then_some(look), cmd("TIME"));
+        Self {
+            behind: look.into_iter().chain([time]).collect(),
+            known: Mutex::default(),
+            has_written: AtomicBool::new(false),
+            is_doubted: AtomicBool::new(false),
+            is_tended: AtomicBool::new(false),
+        }
+    }
+
     fn is_due(&self) -> bool {
         self.has_written.load(Ordering::Relaxed) || self.is_doubted.load(Ordering::Relaxed)
     }
@@ -79,8 +110,10 @@ pub(super) struct Guard {
     ahead_ms: Arc<AtomicU64>,
     /// By bucket.
     watched: Vec<Watched>,
-    /// The longest life of a key that was asked for.
+    /// The longest life of a key that was asked for; of a lease, where answers are elsewhere, too: whatever ran is
+    /// over by then, or was put back by who runs it.
     window_ms: AtomicU64,
+    are_answers_elsewhere: bool,
     /// Facts as this process goes by them.
     facts: Mutex<BTreeMap<String, Vec<u8>>>,
     /// Whether others go by others.
@@ -94,12 +127,16 @@ impl Guard {
         routes: Arc<Routes>,
         options: &RedisOptions,
     ) -> Result<Arc<Self>, Fault> {
-        let watched = routes.buckets.all().map(|_| Watched::default()).collect();
+        let watched = routes.buckets.all();
+        let watched = watched
+            .map(|bucket| Watched::new(routes.buckets.beside(bucket, GUARD), options.accept_loss));
+        let watched = watched.collect();
         let guard = Arc::new(Self {
             routes,
             ahead_ms: options.ahead_ms.clone(),
             watched,
             window_ms: AtomicU64::new(0),
+            are_answers_elsewhere: options.are_answers_elsewhere,
             facts: Mutex::default(),
             is_divided: AtomicBool::new(false),
         });
@@ -146,7 +183,8 @@ impl Guard {
         let answer = self.ask(bucket, link::Ask::All(&make)).await?;
         let read: Result<(bool, (String, Option<u64>)), _> = redis::from_redis_value(answer);
         let (is_made, (id, beats)) = read.map_err(|_| Fault::strange(Access::Write))?;
-        *self.watched[bucket.at()].known.lock() = Known { id, beats: beats.unwrap_or(0) };
+        *self.watched[bucket.at()].known.lock() =
+            Known { id: id.into(), beats: beats.unwrap_or(0) };
         Ok(is_made)
     }
 
@@ -158,9 +196,15 @@ impl Guard {
         self.routes.ask(bucket, Lane::GUARD, Access::Write, ask).await
     }
 
+    /// What is read behind a claim.
+    pub(super) fn behind(&self, bucket: Bucket) -> &Behind {
+        &self.watched[bucket.at()].behind
+    }
+
     /// What a claim shows.
     pub(super) fn known(&self, bucket: Bucket, ask: &Ask) -> Known {
-        self.window_ms.fetch_max(millis(ask.retention), Ordering::Relaxed);
+        let lost_for = if self.are_answers_elsewhere { ask.lease } else { ask.retention };
+        self.window_ms.fetch_max(millis(lost_for), Ordering::Relaxed);
         self.watched[bucket.at()].known.lock().clone()
     }
 
@@ -205,7 +249,7 @@ impl Guard {
         let (id, beats) = self.found(bucket).await?;
         let is_less = {
             let known = self.watched[bucket.at()].known.lock();
-            id.as_ref() != Some(&known.id) || beats < known.beats
+            id.as_deref() != Some(&*known.id) || beats < known.beats
         };
         if is_less { self.find_out(bucket).await } else { Ok(()) }
     }
@@ -225,11 +269,19 @@ impl Guard {
         *self.watched[bucket.at()].known.lock() = said.known;
         let (now, until) = (said.now, said.closed_until);
         if said.is_missed && now < until {
-            tracing::error!(
-                seconds = until.since(now).as_secs(),
-                "Redis has lost records: no new key is taken until those that were lost would have \
-                 expired, because they would run again; docs/REDIS.md says what to do"
-            );
+            let seconds = until.since(now).as_secs();
+            match self.are_answers_elsewhere {
+                true => tracing::error!(
+                    seconds,
+                    "Redis has lost claims: no new key is taken until the work that runs has ended, or is \
+                     known again; docs/TIERED.md says more"
+                ),
+                false => tracing::error!(
+                    seconds,
+                    "Redis has lost records: no new key is taken until those that were lost would have \
+                     expired, because they would run again; docs/REDIS.md says what to do"
+                ),
+            }
         }
         match now < until {
             true => Err(StoreError::new(
@@ -243,12 +295,13 @@ impl Guard {
     async fn close(&self, bucket: Bucket, because: Because) -> Result<Said, Fault> {
         let Known { id, beats } = self.watched[bucket.at()].known.lock().clone();
         let window_ms = match self.window_ms.load(Ordering::Relaxed) {
+            0 if self.are_answers_elsewhere => millis(LEASE_WINDOW),
             0 => millis(WINDOW),
             window_ms => window_ms,
         };
         let call = Call::new(&CLOSE, &self.key(bucket))
             .number(self.ahead_ms.load(Ordering::SeqCst))
-            .arg(id)
+            .arg(id.as_bytes())
             .number(beats)
             .number(window_ms)
             .arg(random_id())
@@ -260,7 +313,7 @@ impl Guard {
         Ok(Said {
             now: Timestamp::from_millis(now),
             closed_until: Timestamp::from_millis(closed_until),
-            known: Known { id, beats },
+            known: Known { id: id.into(), beats },
             is_missed,
         })
     }
@@ -342,4 +395,31 @@ async fn tend(guard: Arc<Guard>, bucket: Bucket) {
 
 fn random_id() -> String {
     AttemptId::random().as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guard_is_kept_that_has_the_same_name_has_counted_no_less_and_is_open() {
+        let known = Known { id: "ours".into(), beats: 7 };
+        let text = |text: &str| Value::BulkString(text.into());
+        let now = Timestamp::from_millis(5000);
+        for (said, expected) in [
+            ([text("ours"), text("7"), Value::Nil], true),
+            ([text("ours"), text("8"), text("0")], true),
+            ([text("ours"), text("8"), text("5000")], true),
+            ([text("ours"), text("8"), text("5001")], false),
+            ([text("ours"), text("8"), text("soon")], false),
+            ([text("ours"), text("6"), Value::Nil], false),
+            ([text("ours"), Value::Nil, Value::Nil], false),
+            ([text("other"), text("7"), Value::Nil], false),
+            ([Value::Nil, Value::Nil, Value::Nil], false),
+        ] {
+            let said = Value::Array(said.to_vec());
+            assert_eq!(known.is_kept_by(&said, now), expected, "{said:?}");
+        }
+        assert!(!known.is_kept_by(&Value::Nil, now));
+    }
 }

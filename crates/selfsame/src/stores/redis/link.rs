@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex as Lock, RwLock};
-use redis::aio::{ConnectionLike, MultiplexedConnection};
-use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd, pipe};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, ConnectionInfo, Pipeline, RedisResult, Value, cmd};
 use selfsame_core::StoreErrorKind;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use super::address::Place;
+use super::gather::{Behind, Gather};
 use super::safety::Safety;
 use super::scripts::Call;
 use super::source::Source;
@@ -40,7 +41,7 @@ pub(super) struct Link {
 
 #[derive(Clone)]
 struct Session {
-    connection: MultiplexedConnection,
+    gather: Arc<Gather>,
     number: u64,
     /// Of whom it was heard where to connect to.
     era: u64,
@@ -58,6 +59,9 @@ struct Checked {
 pub(super) enum Ask<'a> {
     Command(&'a Cmd),
     All(&'a Pipeline),
+    /// A write and, behind it, reads: whatever becomes of those, it was done. Not in a cluster, where each of them may be
+    /// sent elsewhere.
+    Write(&'a Cmd, &'a Behind),
     Script(&'a Call),
 }
 
@@ -135,8 +139,7 @@ impl Link {
         until: Instant,
     ) -> Result<Value, Fault> {
         let session = self.session_for(access, until).await?;
-        let mut connection = session.connection.clone();
-        let answer = timeout_at(until, send(&mut connection, access, ask)).await;
+        let answer = timeout_at(until, send(&session.gather, access, ask)).await;
         self.heard(&session, answer, access, ask, until).await
     }
 
@@ -148,8 +151,7 @@ impl Link {
         until: Instant,
     ) -> Result<Value, Fault> {
         let session = self.session_for(access, until).await?;
-        let mut connection = session.connection.clone();
-        let answer = timeout_at(until, send_ahead(&mut connection, access, ask)).await;
+        let answer = timeout_at(until, send_ahead(&session.gather, access, ask)).await;
         self.heard(&session, answer, access, ask, until).await
     }
 
@@ -167,7 +169,7 @@ impl Link {
         };
         let answer = match (answer, ask) {
             (Ok(answer), Ask::Script(call)) if self.wait_replicas > 0 && call.wrote(&answer) => {
-                let mut connection = session.connection.clone();
+                let mut connection = session.gather.connection();
                 self.replicated(&mut connection, until).await.map(|()| answer)
             }
             (answer, _) => answer,
@@ -248,7 +250,8 @@ impl Link {
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let checked = Arc::new(Lock::new(Checked { at: Instant::now(), refusal }));
-        Ok(Session { connection, number, era, info: Arc::new(info), checked })
+        let gather = Gather::over(connection);
+        Ok(Session { gather, number, era, info: Arc::new(info), checked })
     }
 
     /// Refuses a claim where it would not be kept. That is asked again from time to time.
@@ -269,7 +272,7 @@ impl Link {
             is_old
         };
         if is_old {
-            let mut connection = session.connection.clone();
+            let mut connection = session.gather.connection();
             let check = Box::pin(safety.check(&mut connection, &session.info));
             let Ok(checked) = timeout_at(until, check).await else {
                 self.leave(session.number);
@@ -289,8 +292,8 @@ impl Link {
         let until = Instant::now() + self.time_out;
         let failed = |cause| RedisOpenError::Connection { place: self.source.place(), cause };
         let session = self.session_for(Access::Read, until).await;
-        let Session { mut connection, info, .. } =
-            session.map_err(|fault| failed(fault.message))?;
+        let Session { gather, info, .. } = session.map_err(|fault| failed(fault.message))?;
+        let mut connection = gather.connection();
         let checked = timeout_at(until, safety.check(&mut connection, &info)).await;
         checked.unwrap_or_else(|_| Err(failed("it does not say how it keeps records".to_owned())))
     }
@@ -325,66 +328,59 @@ fn refusal_of(checked: Result<(), RedisOpenError>) -> Result<Option<String>, Fau
     }
 }
 
-async fn send(
-    connection: &mut MultiplexedConnection,
-    access: Access,
-    ask: &Ask<'_>,
-) -> RedisResult<Value> {
+async fn send(gather: &Arc<Gather>, access: Access, ask: &Ask<'_>) -> RedisResult<Value> {
+    let one = async |command: Cmd| one(gather.ask(vec![command], None).await?);
     match ask {
-        Ask::Command(command) => command.query_async(connection).await,
-        Ask::All(pipeline) => together(connection, pipeline).await,
-        Ask::Script(call) => match call.by_name().query_async(connection).await {
-            Err(error) if Fault::of(&error, access).is_unknown_script => {
-                call.in_full().query_async(connection).await
-            }
+        Ask::Command(command) => one(Cmd::clone(command)).await,
+        Ask::All(pipeline) => all(gather.ask(pipeline.cmd_iter().cloned().collect(), None).await?),
+        Ask::Write(write, behind) => {
+            let commands = vec![Cmd::clone(write)];
+            write_first(gather.ask(commands, Some(Arc::clone(behind))).await?)
+        }
+        Ask::Script(call) => match one(call.by_name().clone()).await {
+            Err(error) if Fault::of(&error, access).is_unknown_script => one(call.in_full()).await,
             answer => answer,
         },
     }
 }
 
 /// The same to a server that has not got the slot yet: it takes a command behind `ASKING` only.
-async fn send_ahead(
-    connection: &mut MultiplexedConnection,
-    access: Access,
-    ask: &Ask<'_>,
-) -> RedisResult<Value> {
-    let one = |answer: RedisResult<Value>| {
-        answer.map(|answer| match answer {
-            Value::Array(mut answers) if answers.len() == 1 => answers.remove(0),
-            other => other,
-        })
-    };
+async fn send_ahead(gather: &Arc<Gather>, access: Access, ask: &Ask<'_>) -> RedisResult<Value> {
+    let one = async |command: Cmd| one(after_asking(gather, [&command]).await?);
     match ask {
-        Ask::Command(command) => one(after_asking(connection, [*command]).await),
-        Ask::All(pipeline) => after_asking(connection, pipeline.cmd_iter()).await,
-        Ask::Script(call) => match one(after_asking(connection, [call.by_name()]).await) {
-            Err(error) if Fault::of(&error, access).is_unknown_script => {
-                one(after_asking(connection, [&call.in_full()]).await)
-            }
+        Ask::Command(command) => one(Cmd::clone(command)).await,
+        Ask::All(pipeline) => all(after_asking(gather, pipeline.cmd_iter()).await?),
+        Ask::Write(..) => unreachable!("slots move in clusters only"),
+        Ask::Script(call) => match one(call.by_name().clone()).await {
+            Err(error) if Fault::of(&error, access).is_unknown_script => one(call.in_full()).await,
             answer => answer,
         },
     }
 }
 
 async fn after_asking<'a>(
-    connection: &mut MultiplexedConnection,
+    gather: &Arc<Gather>,
     commands: impl IntoIterator<Item = &'a Cmd>,
-) -> RedisResult<Value> {
-    let mut pipeline = pipe();
-    for command in commands {
-        pipeline.cmd("ASKING").add_command(command.clone());
-    }
-    let Value::Array(answers) = together(connection, &pipeline).await? else {
-        unreachable!("a pipeline has an array of answers");
-    };
-    Ok(Value::Array(answers.into_iter().skip(1).step_by(2).collect()))
+) -> RedisResult<Vec<Value>> {
+    let both = |command: &Cmd| [cmd("ASKING"), command.clone()];
+    let answers = gather.ask(commands.into_iter().flat_map(both).collect(), None).await?;
+    Ok(answers.into_iter().skip(1).step_by(2).collect())
 }
 
-/// All answers, or the first error with all that it says, which a pipeline's own would not.
-async fn together(
-    connection: &mut MultiplexedConnection,
-    pipeline: &Pipeline,
-) -> RedisResult<Value> {
-    let answers = connection.req_packed_commands(pipeline, 0, pipeline.len()).await?;
+/// The only answer.
+fn one(answers: Vec<Value>) -> RedisResult<Value> {
+    answers.into_iter().next().unwrap_or(Value::Nil).extract_error()
+}
+
+/// All answers, or the first error.
+fn all(answers: Vec<Value>) -> RedisResult<Value> {
     Value::Array(answers).extract_error()
+}
+
+/// All answers, or the error of the first. Other errors are among the answers.
+fn write_first(mut answers: Vec<Value>) -> RedisResult<Value> {
+    if let Some(first) = answers.first_mut() {
+        *first = std::mem::replace(first, Value::Nil).extract_error()?;
+    }
+    Ok(Value::Array(answers))
 }

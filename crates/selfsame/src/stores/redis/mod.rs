@@ -7,20 +7,25 @@
 //! | bell | wake-ups for those who wait; it listens |
 //! | guide, in a cluster | who has what, and wake-ups that are sent |
 //!
-//! A new key is claimed by one script in one round trip. All changes are decided by core's rules over what was read, or
+//! A new key is claimed in one round trip: by a script or, where that cannot be split up, by plain commands in its place
+//! (`at_once`). All changes are decided by core's rules over what was read, or
 //! written, and a script puts them in its place if it is still as it was seen; so an answer is recorded in one
 //! round trip, too. Time is Redis'.
 
 mod address;
 mod aside;
+mod at_once;
 mod bell;
 mod buckets;
 mod changes;
 mod claims;
 mod cluster;
+mod gather;
 mod guard;
 mod inspect;
 mod link;
+#[cfg(feature = "postgres")]
+mod locks;
 mod node;
 mod options;
 mod own;
@@ -37,6 +42,7 @@ mod value;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Value;
@@ -47,6 +53,7 @@ pub use options::RedisOptions;
 pub use trouble::RedisOpenError;
 
 use address::Address;
+use at_once::AtOnce;
 use bell::RedisBell;
 use guard::Guard;
 use link::Ask;
@@ -76,6 +83,7 @@ pub struct RedisStore {
     bell: Arc<RedisBell>,
     guard: Arc<Guard>,
     own: Own,
+    at_once: AtOnce,
     options: RedisOptions,
     place: String,
     swept_to: Mutex<Spot>,
@@ -106,8 +114,8 @@ impl RedisStore {
         let (source, link) = routes.bell();
         let bell = RedisBell::start(source, link, address.database(), options.time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
-        let own = Own::default();
-        Ok(Self { routes, bell, guard, own, options, place, swept_to })
+        let (own, at_once) = (Own::default(), AtOnce::new(&routes, &options));
+        Ok(Self { routes, bell, guard, own, at_once, options, place, swept_to })
     }
 
     /// Where the record of `id` lies.
@@ -129,12 +137,16 @@ impl RedisStore {
         Ok(answer)
     }
 
-    /// The time as `TIME` told it.
+    /// The time as `TIME` told it; tests are ahead of it.
     fn time(&self, told: &Value) -> Option<Timestamp> {
-        let told: (u64, u64) = redis::from_redis_value_ref(told).ok()?;
-        let millis = told.0 * 1000 + told.1 / 1000;
-        Some(Timestamp::from_millis(millis + self.options.ahead()))
+        Some(time(told)? + Duration::from_millis(self.options.ahead()))
     }
+}
+
+/// The time as `TIME` told it.
+fn time(told: &Value) -> Option<Timestamp> {
+    let told: (u64, u64) = redis::from_redis_value_ref(told).ok()?;
+    Some(Timestamp::from_millis(told.0 * 1000 + told.1 / 1000))
 }
 
 /// An answer that nothing of ours gives.

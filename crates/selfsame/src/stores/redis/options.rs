@@ -11,6 +11,7 @@ pub struct RedisOptions {
     pub(super) accept_loss: bool,
     pub(super) accept_unverified: bool,
     pub(super) wait_replicas: u32,
+    pub(super) are_answers_elsewhere: bool,
     pub(super) ahead_ms: Arc<AtomicU64>,
 }
 
@@ -43,6 +44,12 @@ impl RedisOptions {
         Self { wait_replicas: replicas, ..self }
     }
 
+    /// Every answer is recorded elsewhere, too: what a loss takes is what runs.
+    #[cfg(feature = "postgres")]
+    pub(in crate::stores) fn answers_elsewhere(self) -> Self {
+        Self { are_answers_elsewhere: true, ..self }
+    }
+
     /// Milliseconds by which this store takes the time to be later than Redis does. For tests, in
     /// which time must pass.
     #[doc(hidden)]
@@ -63,6 +70,7 @@ impl Default for RedisOptions {
             accept_loss: false,
             accept_unverified: false,
             wait_replicas: 0,
+            are_answers_elsewhere: false,
             ahead_ms: Arc::default(),
         }
     }

@@ -23,7 +23,8 @@ const FRESH_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Written {
     pub(super) record: Box<Record>,
     draft: Draft,
-    /// When that was, by our clock.
+    /// When that was, by Redis' clock and by ours.
+    told: Timestamp,
     heard: Instant,
 }
 
@@ -35,7 +36,7 @@ impl Written {
 
     /// Redis' time, as far as can be told from the time of the claim; tests are ahead of it.
     pub(super) fn now(&self, ahead_ms: u64) -> Timestamp {
-        Timestamp::from_millis(self.draft.made_at().as_millis() + ahead_ms) + self.heard.elapsed()
+        self.told + Duration::from_millis(ahead_ms) + self.heard.elapsed()
     }
 
     /// The value of the record as it is now.
@@ -55,7 +56,8 @@ pub(super) struct Own {
 }
 
 impl Own {
-    pub(super) fn remember(&self, record: Record, draft: Draft) {
+    /// This was written when Redis told that time.
+    pub(super) fn remember(&self, record: Record, draft: Draft, told: Timestamp) {
         let mut part = self.part(&record.id).lock();
         if part.len() >= MOST {
             part.retain(|_, written| written.is_fresh());
@@ -63,8 +65,16 @@ impl Own {
         if part.len() < MOST {
             // The answer takes the place of the request.
             let (id, record) = (record.id, Box::new(record.without_request()));
-            part.insert(id, Written { record, draft, heard: Instant::now() });
+            part.insert(id, Written { record, draft, told, heard: Instant::now() });
         }
+    }
+
+    /// What is known of a claim, and Redis' time.
+    #[cfg(feature = "postgres")]
+    pub(super) fn peek(&self, id: &RecordId, ahead_ms: u64) -> Option<(Timestamp, Record)> {
+        let part = self.part(id).lock();
+        let written = part.get(id).filter(|written| written.is_fresh())?;
+        Some((written.now(ahead_ms), (*written.record).clone()))
     }
 
     pub(super) fn take(&self, id: &RecordId) -> Option<Written> {

@@ -249,6 +249,11 @@ impl Routes {
         }
     }
 
+    /// Whether all records are on one server at a time.
+    pub(super) fn is_one_server(&self) -> bool {
+        !matches!(self.ways, Ways::Cluster(_))
+    }
+
     fn master(&self, bucket: Bucket) -> Result<Arc<Node>, Fault> {
         match &self.ways {
             Ways::Server(node) | Ways::Master(node) => Ok(node.clone()),

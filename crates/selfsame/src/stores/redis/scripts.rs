@@ -28,6 +28,10 @@ pub(super) static REPLACE: Script = Script::new(
 pub(super) static PUT: Script =
     Script::new(include_str!("put.lua"), |answer| matches!(answer, Value::Int(1)));
 
+/// How many words a call has, at most, and how many bytes beside values.
+const ARGS: usize = 12;
+const ROOM: usize = 512;
+
 /// A script, and the name by which a server knows it that has run it before.
 pub(super) struct Script {
     text: &'static str,
@@ -60,8 +64,8 @@ impl Call {
 
     /// About a key and another one beside it.
     pub(super) fn with(script: &'static Script, keys: &[&str]) -> Self {
-        let mut command = cmd("EVALSHA");
-        command.arg(script.name()).arg(keys.len()).arg(keys);
+        let mut command = Cmd::with_capacity(ARGS, ROOM);
+        command.arg("EVALSHA").arg(script.name()).arg(keys.len()).arg(keys);
         Self { script, command }
     }
 

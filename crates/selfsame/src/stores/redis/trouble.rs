@@ -105,6 +105,8 @@ pub(super) struct Fault {
     pub(super) is_over: bool,
     /// Whether Redis does not know the script by its name.
     pub(super) is_unknown_script: bool,
+    /// Whether Redis does not know the command, or not in this form.
+    pub(super) is_unknown_form: bool,
     pub(super) turn: Option<Turn>,
 }
 
@@ -127,6 +129,7 @@ impl Fault {
             message: message.into(),
             is_over: true,
             is_unknown_script: false,
+            is_unknown_form: false,
             turn: Some(Turn::Later),
         }
     }
@@ -177,6 +180,7 @@ impl Fault {
         Self {
             is_over,
             is_unknown_script: server == Some(ServerErrorKind::NoScript),
+            is_unknown_form: server == Some(ServerErrorKind::ResponseError),
             turn,
             ..Self::not_written(format!("Redis says: {error}"))
         }

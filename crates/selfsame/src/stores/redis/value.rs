@@ -13,8 +13,8 @@
 //! | 4 | the CRC-32 of all this |
 //! | 8, 8 | seconds and microseconds after which the moments are, twice, for no sum covers them |
 //!
-//! Only Redis can tell when a key is claimed, so the script fills those in; where moments were known they are whole,
-//! and there is nothing to add. Nothing else of a value is made by a script: Redis' language takes ten
+//! Only Redis can tell when a key is claimed, so the script fills those in, unless Redis has told the time a moment
+//! before; where moments were known they are whole, and there is nothing to add. Nothing else of a value is made by a script: Redis' language takes ten
 //! times as long for a byte as Redis does.
 //!
 //! The frame is `wire`'s of the whole record, without its state, which the head tells, as it does
@@ -78,7 +78,10 @@ impl Sums {
         Self {
             key: short(label.key.as_str().as_bytes()),
             tenant: short(label.tenant.as_bytes()),
-            tenant_name: short(label.tenant_name.as_deref().unwrap_or_default().as_bytes()),
+            tenant_name: label
+                .tenant_name
+                .as_deref()
+                .map_or(NOTHING, |name| short(name.as_bytes())),
         }
     }
 
@@ -90,6 +93,9 @@ impl Sums {
         bytes
     }
 }
+
+/// The part of the hash of nothing.
+const NOTHING: [u8; 4] = [0xda, 0x39, 0xa3, 0xee];
 
 /// A part of a hash.
 pub(super) fn short(bytes: &[u8]) -> [u8; 4] {
@@ -111,6 +117,11 @@ pub(super) struct Moment {
 }
 
 impl Moment {
+    pub(super) fn from_millis(millis: u64) -> Self {
+        let seconds = u32::try_from(millis / 1000).expect("Redis' clock tells a time of ours");
+        Self { seconds, micros: (millis % 1000) as u32 * 1000 }
+    }
+
     pub(super) fn as_millis(self) -> u64 {
         u64::from(self.seconds) * 1000 + u64::from(self.micros / 1000)
     }
@@ -218,7 +229,7 @@ fn value(record: &Record, sums: Sums, frame: &[u8]) -> Vec<u8> {
     value
 }
 
-/// A first claim. A script fills in the moment at which it is made: all of its record's are after that.
+/// A first claim. The moment at which it is made is filled in, as a rule by a script: all of its record's are after that.
 pub(super) struct Draft {
     head: Seen,
     frame: Vec<u8>,
@@ -248,10 +259,6 @@ impl Draft {
         for base in self.head[BASE_AT..].chunks_exact_mut(BASE_LEN) {
             base.copy_from_slice(&at.to_bytes());
         }
-    }
-
-    pub(super) fn made_at(&self) -> Moment {
-        Moment::from_bytes(*self.head.last_chunk().expect("it is longer"))
     }
 
     /// What it looks like since.
@@ -349,5 +356,15 @@ impl Fields<'_> {
 
     fn time(&mut self) -> Timestamp {
         Timestamp::from_millis(self.number().saturating_add(self.base_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_nothing_is_known() {
+        assert_eq!(short(b""), NOTHING);
     }
 }

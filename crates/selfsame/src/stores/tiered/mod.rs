@@ -18,23 +18,22 @@ mod cache;
 mod entry;
 mod options;
 mod owed;
-mod runs;
 mod store;
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use selfsame_core::{FullStore, Secret, StoreError};
+use selfsame_core::{Fingerprint, FullStore, Secret, StoreError};
 
 pub(super) use cache::Cache;
 pub use options::TieredOptions;
 
 use super::heard::HeardClock;
 use super::redis::{Aside, RedisOpenError};
+use super::runs::Runs;
 use crate::background;
 use bell::TieredBell;
-use runs::Runs;
 
 /// How long the cache may know anything. What it does not hear of, such as an erasure while it cannot be
 /// reached, is over by then.
@@ -66,8 +65,16 @@ const SECRET: &str = "cache";
 pub struct TieredStore {
     durable: Arc<dyn FullStore>,
     cache: Arc<Cache>,
-    runs: Runs,
+    runs: Runs<Run>,
     bell: Arc<TieredBell>,
+}
+
+/// A run of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Run {
+    fingerprint: Fingerprint,
+    /// Whether the cache may know that it runs.
+    is_told: bool,
 }
 
 /// Why a cache could not be put before a store.

@@ -10,9 +10,8 @@ use selfsame_core::{
     Sweep, Swept, Timestamp,
 };
 
-use super::TieredStore;
 use super::entry::{Entry, Mark};
-use super::runs::Run;
+use super::{Run, TieredStore};
 use crate::stores::redis::Rank;
 
 /// How many erasures are told to the cache at the same time.
@@ -54,7 +53,7 @@ impl Store for TieredStore {
             Claimed::Run(grant) => self.begin(ask, &grant.lease, since),
             Claimed::Replay(replay) => {
                 if let Some(since) = since {
-                    let entry = Entry::done(replay.clone(), ask.fingerprint, since);
+                    let entry = Entry::done((**replay).clone(), ask.fingerprint, since);
                     self.cache.put_soon(ask.id, entry);
                 }
             }

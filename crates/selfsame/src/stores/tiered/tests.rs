@@ -65,7 +65,7 @@ fn an_entry_settles_what_it_knows_for_as_long_as_it_lives() {
         let done = || Entry::done(replay(expires_at), first.fingerprint, NOW);
         let end = expires_at.min(NOW + LIFE_MAX);
         let told = done().settles(&again, just_before(end));
-        assert_eq!(told, Some(Claimed::Replay(replay(expires_at))));
+        assert_eq!(told, Some(Claimed::Replay(Box::new(replay(expires_at)))));
         assert_eq!(done().settles(&mismatch(&first), NOW), Some(Claimed::Reused));
         assert_eq!(done().settles(&again, end), None);
     }

@@ -3,31 +3,21 @@
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use selfsame_core::{AttemptId, Fingerprint};
+use selfsame_core::AttemptId;
 
 /// How many are known, twice over. Those that never end make room by their age.
 const RUNS_MAX: usize = 32 * 1024;
 
-/// A run of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) fingerprint: Fingerprint,
-    /// Whether the cache may know that it runs.
-    pub(super) is_told: bool,
-}
-
 /// The runs of this process. A lease does not tell which request it is for.
-#[derive(Default)]
-pub(super) struct Runs(Mutex<Generations>);
+pub(super) struct Runs<T>(Mutex<Generations<T>>);
 
-#[derive(Default)]
-struct Generations {
-    new: HashMap<AttemptId, Run>,
-    old: HashMap<AttemptId, Run>,
+struct Generations<T> {
+    new: HashMap<AttemptId, T>,
+    old: HashMap<AttemptId, T>,
 }
 
-impl Runs {
-    pub(super) fn begin(&self, attempt_id: AttemptId, run: Run) {
+impl<T: Clone> Runs<T> {
+    pub(super) fn begin(&self, attempt_id: AttemptId, run: T) {
         let mut known = self.0.lock();
         if known.new.len() >= RUNS_MAX {
             known.old = std::mem::take(&mut known.new);
@@ -35,9 +25,9 @@ impl Runs {
         known.new.insert(attempt_id, run);
     }
 
-    pub(super) fn get(&self, attempt_id: &AttemptId) -> Option<Run> {
+    pub(super) fn get(&self, attempt_id: &AttemptId) -> Option<T> {
         let known = self.0.lock();
-        known.new.get(attempt_id).or_else(|| known.old.get(attempt_id)).copied()
+        known.new.get(attempt_id).or_else(|| known.old.get(attempt_id)).cloned()
     }
 
     pub(super) fn end(&self, attempt_id: &AttemptId) {
@@ -45,5 +35,11 @@ impl Runs {
         // Both: it may have begun twice, when its first acknowledgement was lost.
         known.new.remove(attempt_id);
         known.old.remove(attempt_id);
+    }
+}
+
+impl<T> Default for Runs<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Generations { new: HashMap::new(), old: HashMap::new() }))
     }
 }
