@@ -1,7 +1,7 @@
 //! The laws over a cluster.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, LazyLock, Mutex};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,16 +49,24 @@ impl Drop for Turn {
     }
 }
 
+/// The clock of the latest bench. While somebody goes by it, what its stores have begun may still be written.
+static LATEST: Mutex<Weak<AtomicU64>> = Mutex::new(Weak::new());
+
 /// The cluster, in which time passes when a test says so.
 struct ClusterBench {
     _turn: Turn,
+    /// That of the bench before.
+    before: Weak<AtomicU64>,
     ahead_ms: Arc<AtomicU64>,
     emptied: OnceCell<()>,
 }
 
 impl ClusterBench {
     fn new() -> Self {
-        Self { _turn: Turn::take(), ahead_ms: Arc::default(), emptied: OnceCell::new() }
+        let (_turn, ahead_ms) = (Turn::take(), Arc::default());
+        let mut latest = LATEST.lock().expect("no panic holds it");
+        let before = std::mem::replace(&mut *latest, Arc::downgrade(&ahead_ms));
+        Self { _turn, before, ahead_ms, emptied: OnceCell::new() }
     }
 
     fn options(&self) -> RedisOptions {
@@ -69,7 +77,13 @@ impl ClusterBench {
 #[async_trait]
 impl Bench for ClusterBench {
     async fn open(&self) -> Arc<dyn FullStore> {
-        self.emptied.get_or_init(|| async { CLUSTER.flush() }).await;
+        let empty = || async {
+            while self.before.strong_count() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            CLUSTER.flush();
+        };
+        self.emptied.get_or_init(empty).await;
         let store = RedisStore::open(&CLUSTER.url_as(USER), self.options()).await;
         Arc::new(store.expect("the user may open it"))
     }

@@ -1,7 +1,7 @@
 //! One server for all tests here, and a database for each.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,7 +10,6 @@ use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::answer;
 use selfsame_core::{Ask, Claimed, FullStore, Lease, Recorded, Store};
 use selfsame_test_redis::Server;
-use tokio::sync::OnceCell;
 
 /// The server of this test binary. Its guardian stops it.
 pub(crate) static SERVER: LazyLock<Server> = LazyLock::new(|| {
@@ -38,22 +37,17 @@ pub(crate) fn unverified() -> RedisOptions {
     RedisOptions::default().accept_unverified()
 }
 
-/// Databases that benches have used and need no more.
-static USED: Mutex<Vec<usize>> = Mutex::new(Vec::new());
-
-/// A database in which time passes when a test says so.
+/// A database in which time passes when a test says so. Nobody else uses it, also not later: what a store has begun may
+/// be written when its bench is gone.
 pub(crate) struct RedisBench {
     pub(crate) database: usize,
     ahead_ms: Arc<AtomicU64>,
-    emptied: OnceCell<()>,
 }
 
 impl RedisBench {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
-        let used = USED.lock().expect("no panic holds it").pop();
-        let database = used.unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { database, ahead_ms: Arc::default(), emptied: OnceCell::new() }
+        Self { database: NEXT.fetch_add(1, Ordering::Relaxed), ahead_ms: Arc::default() }
     }
 
     pub(crate) fn options(&self) -> RedisOptions {
@@ -62,10 +56,6 @@ impl RedisBench {
 
     /// The store, opened by the user that may do no more than it must.
     pub(crate) async fn store(&self) -> RedisStore {
-        let empty = || async {
-            self.command(&["flushdb"]);
-        };
-        self.emptied.get_or_init(empty).await;
         let url = SERVER.url_as(USER, self.database);
         RedisStore::open(&url, self.options()).await.expect("the user may open it")
     }
@@ -73,12 +63,6 @@ impl RedisBench {
     /// Sends a command as somebody who may.
     pub(crate) fn command(&self, command: &[&str]) -> String {
         SERVER.command(self.database, command)
-    }
-}
-
-impl Drop for RedisBench {
-    fn drop(&mut self) {
-        USED.lock().expect("no panic holds it").push(self.database);
     }
 }
 
