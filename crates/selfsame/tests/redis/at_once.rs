@@ -82,6 +82,44 @@ async fn what_goes_together_is_not_mixed_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn answers_that_come_together_take_few_scripts_and_each_is_told_its_own() {
+    const CROWD: usize = 400;
+    let (server, _relay, store) = behind_a_relay().await;
+    for is_script_known in [true, false] {
+        let asks: Vec<_> = (0..CROWD).map(|at| ask(&format!("{is_script_known}-{at}"))).collect();
+        let leases = join_all(asks.iter().map(|ask| run(&store, ask))).await;
+        let (gone, wrong) = (CROWD / 3, CROWD / 2);
+        server.command(0, &["del", &key(&asks[gone]), &key(&asks[wrong])]);
+        server.command(0, &["lpush", &key(&asks[wrong]), "x"]);
+        if !is_script_known {
+            server.command(0, &["script", "flush"]);
+        }
+        calls(&server, "evalsha");
+        let answers: Vec<_> = (0..CROWD).map(|at| answer(format!("answer {at}"))).collect();
+        let recorded = leases.iter().zip(&answers);
+        let recorded =
+            join_all(recorded.map(|(lease, answer)| store.complete(lease, answer))).await;
+        if is_script_known {
+            let scripts = calls(&server, "evalsha");
+            assert!(scripts < CROWD as u64 / 2, "one is for many: {scripts}");
+        }
+        for (at, recorded) in recorded.into_iter().enumerate() {
+            if at == gone {
+                assert_eq!(recorded.expect("the store works"), Recorded::Lost);
+            } else if at == wrong {
+                let error = recorded.expect_err("it is none of ours any more");
+                assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+            } else {
+                assert!(matches!(recorded.expect("the store works"), Recorded::Until(_)));
+                let found = store.claim(&retry(&asks[at])).await.expect("the store works");
+                let Claimed::Replay(replay) = found else { panic!("{found:?}") };
+                assert_eq!(replay.answer, answers[at]);
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_asks_again_after_a_while_is_told_the_time_first() {
     let (server, _relay, store) = behind_a_relay().await;
     sleep(Duration::from_millis(1500)).await;

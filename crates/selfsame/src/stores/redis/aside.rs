@@ -106,7 +106,7 @@ impl Aside {
             .number(put.fence.number())
             .number(millis(put.lives))
             .arg(put.value);
-        match self.ask(id, Access::Write, Ask::Script(&call)).await? {
+        match self.ask(id, Access::Write, Ask::Script(&Arc::new(call))).await? {
             Value::Int(_) => Ok(()),
             _ => Err(strange(Access::Write)),
         }

@@ -70,6 +70,8 @@ impl RedisStore {
         value: &[u8],
     ) -> Result<Replaced, StoreError> {
         let call = Call::new(&REPLACE, &self.key(id)).arg(seen).millis(lives).arg(value);
+        // In a cluster others are of other slots.
+        let call = if self.routes.is_one_server() { call.shared() } else { call };
         match self.call(id, Access::Write, call).await? {
             Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
             Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),

@@ -193,7 +193,7 @@ impl Guard {
     }
 
     async fn ask(&self, bucket: Bucket, ask: link::Ask<'_>) -> Result<Value, Fault> {
-        self.routes.ask(bucket, Lane::GUARD, Access::Write, ask).await
+        self.routes.ask(bucket, Lane::Guard, Access::Write, ask).await
     }
 
     /// What is read behind a claim.
@@ -233,7 +233,7 @@ impl Guard {
     /// Counts what was written since the last time.
     async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
         let count = Call::new(&COUNT, &self.key(bucket));
-        let counted = self.ask(bucket, link::Ask::Script(&count)).await?;
+        let counted = self.ask(bucket, link::Ask::Script(&Arc::new(count))).await?;
         let counted = redis::from_redis_value(counted).map_err(|_| strange(Access::Write))?;
         let is_less = {
             let mut known = self.watched[bucket.at()].known.lock();
@@ -306,7 +306,7 @@ impl Guard {
             .number(window_ms)
             .arg(random_id())
             .number(u64::from(because == Because::Beside));
-        let answer = self.ask(bucket, link::Ask::Script(&call)).await?;
+        let answer = self.ask(bucket, link::Ask::Script(&Arc::new(call))).await?;
         let said: Result<(u64, String, u64, u64, bool), _> = redis::from_redis_value(answer);
         let said = said.map_err(|_| Fault::strange(Access::Write));
         let (now, id, beats, closed_until, is_missed) = said?;
@@ -356,7 +356,7 @@ pub(super) async fn put_fact(
     both.cmd("HSETNX").arg(&facts).arg(name).arg(value);
     both.cmd("HGET").arg(&facts).arg(name);
     let ask = link::Ask::All(&both);
-    let answer = routes.ask(Bucket::FIRST, Lane::LOOK, Access::Write, ask).await?;
+    let answer = routes.ask(Bucket::FIRST, Lane::Look, Access::Write, ask).await?;
     let read: Result<(bool, Vec<u8>), _> = redis::from_redis_value(answer);
     let (_, value) = read.map_err(|_| strange(Access::Write))?;
     Ok(value)

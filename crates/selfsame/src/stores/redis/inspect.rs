@@ -154,7 +154,7 @@ impl RedisStore {
     pub(super) async fn time_now(&self) -> Result<Timestamp, StoreError> {
         let time = cmd("TIME");
         let ask = Ask::Command(&time);
-        let told = self.routes.ask(Bucket::FIRST, Lane::LOOK, Access::Read, ask).await?;
+        let told = self.routes.ask(Bucket::FIRST, Lane::Look, Access::Read, ask).await?;
         self.time(&told).ok_or_else(|| strange(Access::Read))
     }
 }

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::address::Place;
 use super::gather::{Behind, Gather};
+use super::load::Load;
 use super::safety::Safety;
 use super::scripts::Call;
 use super::source::Source;
@@ -33,6 +34,8 @@ pub(super) struct Link {
     wait_replicas: u32,
     /// What is asked of the server, if anything.
     safety: Option<Arc<Safety>>,
+    /// Of this and others to the same server.
+    load: Arc<Load>,
     current: RwLock<Option<Session>>,
     /// Held by whoever makes the next connection.
     making: Mutex<()>,
@@ -62,7 +65,7 @@ pub(super) enum Ask<'a> {
     /// A write and, behind it, reads: whatever becomes of those, it was done. Not in a cluster, where each of them may be
     /// sent elsewhere.
     Write(&'a Cmd, &'a Behind),
-    Script(&'a Call),
+    Script(&'a Arc<Call>),
 }
 
 impl Ask<'_> {
@@ -81,6 +84,7 @@ impl Link {
             time_out,
             wait_replicas: 0,
             safety: None,
+            load: Arc::default(),
             current: RwLock::default(),
             making: Mutex::default(),
             made: AtomicU64::new(0),
@@ -95,6 +99,11 @@ impl Link {
     /// And so many replicas with it.
     pub(super) fn wait_replicas(self, wait_replicas: u32) -> Self {
         Self { wait_replicas, ..self }
+    }
+
+    /// Its calls are counted together with others.
+    pub(super) fn counted(self, load: Arc<Load>) -> Self {
+        Self { load, ..self }
     }
 
     pub(super) fn time_out(&self) -> Duration {
@@ -138,6 +147,7 @@ impl Link {
         ask: &Ask<'_>,
         until: Instant,
     ) -> Result<Value, Fault> {
+        let _under_way = self.load.begin();
         let session = self.session_for(access, until).await?;
         let answer = timeout_at(until, send(&session.gather, access, ask)).await;
         self.heard(&session, answer, access, ask, until).await
@@ -150,6 +160,7 @@ impl Link {
         ask: &Ask<'_>,
         until: Instant,
     ) -> Result<Value, Fault> {
+        let _under_way = self.load.begin();
         let session = self.session_for(access, until).await?;
         let answer = timeout_at(until, send_ahead(&session.gather, access, ask)).await;
         self.heard(&session, answer, access, ask, until).await
@@ -337,10 +348,18 @@ async fn send(gather: &Arc<Gather>, access: Access, ask: &Ask<'_>) -> RedisResul
             let commands = vec![Cmd::clone(write)];
             write_first(gather.ask(commands, Some(Arc::clone(behind))).await?)
         }
-        Ask::Script(call) => match one(call.by_name().clone()).await {
-            Err(error) if Fault::of(&error, access).is_unknown_script => one(call.in_full()).await,
-            answer => answer,
-        },
+        Ask::Script(call) => {
+            let said = match call.is_shared() {
+                true => self::one(gather.call(call).await?),
+                false => one(call.by_name().clone()).await.map(|said| call.own(said)),
+            };
+            match said {
+                Err(error) if Fault::of(&error, access).is_unknown_script => {
+                    one(call.in_full()).await.map(|said| call.own(said))
+                }
+                said => said,
+            }
+        }
     }
 }
 
@@ -351,10 +370,15 @@ async fn send_ahead(gather: &Arc<Gather>, access: Access, ask: &Ask<'_>) -> Redi
         Ask::Command(command) => one(Cmd::clone(command)).await,
         Ask::All(pipeline) => all(after_asking(gather, pipeline.cmd_iter()).await?),
         Ask::Write(..) => unreachable!("slots move in clusters only"),
-        Ask::Script(call) => match one(call.by_name().clone()).await {
-            Err(error) if Fault::of(&error, access).is_unknown_script => one(call.in_full()).await,
-            answer => answer,
-        },
+        Ask::Script(call) => {
+            let said = match one(call.by_name().clone()).await {
+                Err(error) if Fault::of(&error, access).is_unknown_script => {
+                    one(call.in_full()).await
+                }
+                said => said,
+            };
+            said.map(|said| call.own(said))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | connection | carries |
 //! |---|---|
-//! | eight to each master, sharded by record | calls about one record, of all callers at once |
+//! | two to eight to each master, by how much there is to do | calls about one record, of all callers at once |
 //! | one to each master | scans: finding, counting, sweeping; facts |
 //! | bell | wake-ups for those who wait; it listens |
 //! | guide, in a cluster | who has what, and wake-ups that are sent |
@@ -24,6 +24,7 @@ mod gather;
 mod guard;
 mod inspect;
 mod link;
+mod load;
 #[cfg(feature = "postgres")]
 mod locks;
 mod node;
@@ -130,6 +131,7 @@ impl RedisStore {
 
     /// Runs a script about `id`.
     async fn call(&self, id: &RecordId, access: Access, call: Call) -> Result<Value, StoreError> {
+        let call = Arc::new(call);
         let answer = self.ask(id, access, Ask::Script(&call)).await?;
         if call.wrote(&answer) {
             self.guard.note_write(self.routes.buckets.of(id));

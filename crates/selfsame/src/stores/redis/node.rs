@@ -6,32 +6,36 @@ use std::time::Duration;
 use selfsame_core::RecordId;
 
 use super::link::Link;
+use super::load::Load;
 use super::options::RedisOptions;
 use super::safety::Safety;
 use super::source::Source;
 
-/// How many connections carry calls about records: Redis reads 16 KiB of each, a dozen calls, and makes all
+/// How many connections carry calls about records, at most: Redis reads 16 KiB of each, a dozen calls, and makes all
 /// it has read durable at once.
 const LINKS: usize = 8;
+/// As many as are worth it: calls that go over the same one share a part of what they cost.
+const LINKS_MIN: usize = 2;
+const CALLS_EACH: usize = 16;
 
 /// How long a step of a scan may take.
 const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 
 /// Which of the connections carries a call.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Lane {
-    /// Nothing is that of scans and facts.
-    at: Option<usize>,
+pub(super) enum Lane {
+    /// One for calls about records, by a number that spreads those.
+    Record(u8),
+    /// What is said beside them.
+    Guard,
+    /// Scans and facts.
+    Look,
 }
 
 impl Lane {
-    /// What is said beside the calls about records.
-    pub(super) const GUARD: Self = Self { at: Some(LINKS - 1) };
-    pub(super) const LOOK: Self = Self { at: None };
-
     /// Ids are hashes: their last byte spreads them.
     pub(super) fn of(id: &RecordId) -> Self {
-        Self { at: Some(usize::from(id.as_bytes()[RecordId::LEN - 1]) % LINKS) }
+        Self::Record(id.as_bytes()[RecordId::LEN - 1])
     }
 }
 
@@ -39,16 +43,24 @@ impl Lane {
 pub(super) struct Node {
     source: Source,
     links: [Arc<Link>; LINKS],
+    /// How many of those are used, at least.
+    links_min: usize,
+    load: Arc<Load>,
     look: Link,
 }
 
 impl Node {
     pub(super) fn new(source: &Source, options: &RedisOptions, safety: &Arc<Safety>) -> Self {
         let link = |time_out| Link::new(source.clone(), time_out).safe(safety.clone());
+        let load = Arc::new(Load::default());
         let links = std::array::from_fn(|_| {
-            Arc::new(link(options.time_out).wait_replicas(options.wait_replicas))
+            let link = link(options.time_out).wait_replicas(options.wait_replicas);
+            Arc::new(link.counted(load.clone()))
         });
-        Self { source: source.clone(), links, look: link(LOOK_TIME_OUT.max(options.time_out)) }
+        // Who waits for replicas keeps all others waiting that use the same one.
+        let links_min = if options.wait_replicas > 0 { LINKS } else { LINKS_MIN };
+        let look = link(LOOK_TIME_OUT.max(options.time_out));
+        Self { source: source.clone(), links, links_min, load, look }
     }
 
     pub(super) fn source(&self) -> &Source {
@@ -61,9 +73,13 @@ impl Node {
     }
 
     pub(super) fn link(&self, lane: Lane) -> &Link {
-        match lane.at {
-            Some(at) => &self.links[at],
-            None => &self.look,
+        match lane {
+            Lane::Record(spread) => {
+                let count = (self.load.calls() / CALLS_EACH).clamp(self.links_min, LINKS);
+                &self.links[usize::from(spread) % count]
+            }
+            Lane::Guard => &self.links[LINKS - 1],
+            Lane::Look => &self.look,
         }
     }
 

@@ -41,7 +41,7 @@ impl Cursor {
         let Some(server) = self.servers.last() else { return Ok(None) };
         let mut scan = cmd("SCAN");
         scan.arg(&self.at).arg("MATCH").arg(pattern).arg("COUNT").arg(STEP);
-        let answer = server.link(Lane::LOOK).ask(Access::Read, Ask::Command(&scan)).await?;
+        let answer = server.link(Lane::Look).ask(Access::Read, Ask::Command(&scan)).await?;
         let read = redis::from_redis_value(answer);
         let (next, keys): (Vec<u8>, Vec<Vec<u8>>) = read.map_err(|_| strange(Access::Read))?;
         if next == b"0" {
@@ -184,7 +184,7 @@ impl RedisStore {
         for (_, command) in commands {
             all.add_command(command.clone());
         }
-        let answer = self.routes.ask(bucket, Lane::LOOK, Access::Read, Ask::All(&all)).await?;
+        let answer = self.routes.ask(bucket, Lane::Look, Access::Read, Ask::All(&all)).await?;
         let Value::Array(mut answers) = answer else { return Err(strange()) };
         if answers.len() != commands.len() + 1 {
             return Err(strange());

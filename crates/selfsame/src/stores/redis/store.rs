@@ -139,7 +139,7 @@ impl Facts for RedisStore {
         let mut set = cmd("HSET");
         set.arg(self.routes.buckets.beside(Bucket::FIRST, FACTS)).arg(name).arg(value);
         let ask = link::Ask::Command(&set);
-        self.routes.ask(Bucket::FIRST, Lane::LOOK, Access::Write, ask).await?;
+        self.routes.ask(Bucket::FIRST, Lane::Look, Access::Write, ask).await?;
         self.guard.note_fact(name, value);
         Ok(())
     }

@@ -71,7 +71,7 @@ impl RedisStore {
     async fn leads(&self) -> Result<bool, StoreError> {
         let name = &PROCESS.as_bytes()[..];
         let sweeper = self.routes.buckets.beside(Bucket::FIRST, SWEEPER);
-        let ask = |ask| self.routes.ask(Bucket::FIRST, Lane::LOOK, Access::Read, ask);
+        let ask = |ask| self.routes.ask(Bucket::FIRST, Lane::Look, Access::Read, ask);
         let mut lead = pipe();
         lead.cmd("SET").arg(&sweeper).arg(name).arg("NX").arg("PX").arg(LEAD_FOR_MS);
         lead.cmd("GET").arg(&sweeper);
