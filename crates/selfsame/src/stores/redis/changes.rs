@@ -12,6 +12,9 @@ use super::trouble::{Access, Fault};
 use super::value::{self, Found, Seen};
 use super::{RedisStore, strange};
 
+/// Redis does nothing else while it runs a script, so a large value has one to itself.
+const SHARED_BYTES_MAX: usize = 16 << 10;
+
 /// What is to become of a record.
 pub(super) enum Change<T> {
     Nothing(T),
@@ -71,7 +74,8 @@ impl RedisStore {
     ) -> Result<Replaced, StoreError> {
         let call = Call::new(&REPLACE, &self.key(id)).arg(seen).millis(lives).arg(value);
         // In a cluster others are of other slots.
-        let call = if self.routes.is_one_server() { call.shared() } else { call };
+        let is_shared = self.routes.is_one_server() && value.len() <= SHARED_BYTES_MAX;
+        let call = if is_shared { call.shared() } else { call };
         match self.call(id, Access::Write, call).await? {
             Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
             Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),

@@ -351,14 +351,11 @@ async fn send(gather: &Arc<Gather>, access: Access, ask: &Ask<'_>) -> RedisResul
         Ask::Script(call) => {
             let said = match call.is_shared() {
                 true => self::one(gather.call(call).await?),
-                false => one(call.by_name().clone()).await.map(|said| call.own(said)),
+                false => one(call.by_name().clone()).await,
             };
-            match said {
-                Err(error) if Fault::of(&error, access).is_unknown_script => {
-                    one(call.in_full()).await.map(|said| call.own(said))
-                }
-                said => said,
-            }
+            let in_full = is_unknown(&said, access);
+            let said = if in_full { one(call.in_full()).await } else { said };
+            said.map(|said| call.own(said))
         }
     }
 }
@@ -371,15 +368,17 @@ async fn send_ahead(gather: &Arc<Gather>, access: Access, ask: &Ask<'_>) -> Redi
         Ask::All(pipeline) => all(after_asking(gather, pipeline.cmd_iter()).await?),
         Ask::Write(..) => unreachable!("slots move in clusters only"),
         Ask::Script(call) => {
-            let said = match one(call.by_name().clone()).await {
-                Err(error) if Fault::of(&error, access).is_unknown_script => {
-                    one(call.in_full()).await
-                }
-                said => said,
-            };
+            let said = one(call.by_name().clone()).await;
+            let in_full = is_unknown(&said, access);
+            let said = if in_full { one(call.in_full()).await } else { said };
             said.map(|said| call.own(said))
         }
     }
+}
+
+/// Whether a server does not know the script by its name.
+fn is_unknown(said: &RedisResult<Value>, access: Access) -> bool {
+    said.as_ref().is_err_and(|error| Fault::of(error, access).is_unknown_script)
 }
 
 async fn after_asking<'a>(
