@@ -144,8 +144,8 @@ impl Fault {
         Self { kind: unheard(access), ..Self::not_written(message) }
     }
 
-    /// What Redis refused changed nothing: no script makes more than one write. What was sent over
-    /// a connection that ended may have been done before that.
+    /// What Redis refused changed nothing: no script makes more than one write to a record, and one about several tells of
+    /// each what went wrong. What was sent over a connection that ended may have been done before that.
     pub(super) fn of(error: &RedisError, access: Access) -> Self {
         let server = match error.kind() {
             ErrorKind::Server(kind) => Some(kind),
