@@ -82,7 +82,7 @@ fn work_that_was_interrupted_goes_on_from_its_recovery_point_without_its_client(
     eventually("nothing is abandoned", || {
         (gateway.metric("selfsame_abandoned") == 0.0).then_some(())
     });
-    assert!(!gateway.log().contains("4242"), "no request in the log");
+    assert!(!gateway.log().contains("4242424242424242"), "no request in the log");
 }
 
 #[test]
