@@ -49,6 +49,8 @@ enum What {
     Proxy { upstream: SocketAddr },
     #[command(hide = true)]
     App { protection: e2e::Protection },
+    #[command(hide = true)]
+    Idle(losses::Location),
 }
 
 /// How long, how often, and where to.
@@ -102,5 +104,6 @@ fn main() -> Result<()> {
         What::Losses(options) => losses::run(&options),
         What::Proxy { upstream } => e2e::serve_proxy(upstream),
         What::App { protection } => e2e::serve_app(protection),
+        What::Idle(location) => losses::serve_idle(&location),
     }
 }

@@ -99,16 +99,14 @@ fn a_file_that_was_moved_away_is_begun_anew_at_sighup_and_keys_are_shown_where_t
     eventually("it is written", || (entries(&path).len() == 2).then_some(()));
     std::fs::rename(&path, &moved).expect("moved");
     gateway.signal("HUP");
-    eventually("it is read again", || {
-        (gateway.metric("selfsame_reloads_total{result=\"taken\"}") == 1.0).then_some(())
-    });
+    gateway.expect_metric("selfsame_reloads_total{result=\"taken\"}", 1.0);
     charge(&gateway, "two");
     eventually("the new one is written", || (entries(&path).len() == 2).then_some(()));
     assert_eq!(
         (entries(&moved)[0]["key"].as_str(), entries(&path)[0]["key"].as_str()),
         (Some("one"), Some("two"))
     );
-    assert_eq!(gateway.metric("selfsame_audit_lost_total"), 0.0);
+    gateway.expect_metric("selfsame_audit_lost_total", 0.0);
 }
 
 #[test]

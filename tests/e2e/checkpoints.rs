@@ -94,8 +94,8 @@ fn an_upstream_that_saved_a_checkpoint_goes_on_from_there_and_any_other_key_is_h
     assert_eq!((found.status, found.text().as_str()), (200, SAVED), "as it was written");
     order(&gateway, "saved").send().replays(&answer);
     assert_eq!(ledger.effects("unsaved"), 1);
-    assert_eq!(gateway.metric(r#"selfsame_checkpoints_total{result="saved"}"#), 1.0);
-    assert!(!gateway.log().contains("fare"), "no data in the log");
+    gateway.expect_metric(r#"selfsame_checkpoints_total{result="saved"}"#, 1.0);
+    assert!(!gateway.whole_log().contains("fare"), "no data in the log");
 }
 
 #[test]
@@ -131,8 +131,8 @@ fn a_checkpoint_of_a_run_that_was_taken_over_or_has_ended_changes_nothing() {
     }
     assert_eq!(at_url(second, "GET").send().text(), SAVED);
     assert_eq!(save(second, r#"{"recovery_point":"charged"}"#).status, 204);
-    assert_eq!(gateway.metric("selfsame_fenced_writes_total"), 1.0);
-    assert_eq!(gateway.metric(r#"selfsame_checkpoints_total{result="lost"}"#), 1.0);
+    gateway.expect_metric("selfsame_fenced_writes_total", 1.0);
+    gateway.expect_metric(r#"selfsame_checkpoints_total{result="lost"}"#, 1.0);
 
     gate.open();
     assert_eq!(Answer::read(&mut taking_over).expect("answered").text(), "done");
@@ -188,8 +188,8 @@ fn what_is_no_checkpoint_or_no_claim_is_refused_and_told_what_to_do() {
     }
     refused(at("/").send(), 404, "Selfsame-Checkpoint-Url");
     assert_eq!(at_url(&effect, "POST").json(SAVED).send().status, 405);
-    assert_eq!(gateway.metric(r#"selfsame_checkpoints_total{result="refused"}"#), 4.0);
-    assert_eq!(gateway.metric(r#"selfsame_checkpoints_total{result="invalid"}"#), 7.0);
+    gateway.expect_metric(r#"selfsame_checkpoints_total{result="refused"}"#, 4.0);
+    gateway.expect_metric(r#"selfsame_checkpoints_total{result="invalid"}"#, 7.0);
     assert_eq!(at_url(&effect, "GET").send().status, 404, "nothing of it was saved");
 
     let by_header = at("/checkpoint").header("Selfsame-Claim", claim);
@@ -208,9 +208,7 @@ fn a_checkpoint_that_does_not_come_whole_is_given_up() {
     slow.get_mut().write_all(&bytes[..bytes.len() - 1]).expect("sent");
     request.hang_up_before_the_last(1);
     assert_eq!(Answer::read(&mut slow).expect("an answer").status, 408);
-    eventually("both are counted", || {
-        (gateway.metric(r#"selfsame_checkpoints_total{result="invalid"}"#) == 2.0).then_some(())
-    });
+    gateway.expect_metric(r#"selfsame_checkpoints_total{result="invalid"}"#, 2.0);
     assert_eq!(at_url(&effect, "GET").send().status, 404, "nothing of it was saved");
     gate.open();
     assert_eq!(Answer::read(&mut client).expect("answered").status, 201);

@@ -75,7 +75,7 @@ fn a_killed_run_is_in_progress_until_its_lease_is_over_and_unknown_from_then_on(
         assert_eq!(retry.problem().as_deref(), Some("outcome-unknown"), "{target}");
         assert_eq!(interrupted.ledger.effects(target), 1, "{target}");
     }
-    assert_eq!(gateway.metric("selfsame_leases_expired_total"), 2.0);
+    gateway.expect_metric("selfsame_leases_expired_total", 2.0);
 }
 
 #[test]
@@ -204,9 +204,6 @@ fn under_resume_the_retry_after_the_lease_runs_as_the_second_attempt() {
     assert_eq!(second.header("selfsame-attempt"), Some("2"));
     assert_eq!(charge(&gateway, "/charges").send().body, retry.body);
     assert_eq!(ledger.effects("/charges"), 2, "a crash under resume may run twice, not thrice");
-    assert_eq!(gateway.metric("selfsame_leases_expired_total"), 1.0);
-    assert_eq!(
-        gateway.metric(r#"selfsame_requests_total{route="default",outcome="resumed"}"#),
-        1.0
-    );
+    gateway.expect_metric("selfsame_leases_expired_total", 1.0);
+    gateway.expect_metric(r#"selfsame_requests_total{route="default",outcome="resumed"}"#, 1.0);
 }

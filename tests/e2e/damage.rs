@@ -61,8 +61,7 @@ fn a_record_with_a_flipped_bit_is_neither_served_nor_run_again() {
         assert_eq!((retry.status, problem.as_deref()), (500, Some("record-damaged")), "{key}");
         assert_eq!(retry.header("x-should-retry"), Some("false"), "{key}");
     }
-    let alarms = gateway.metric("selfsame_damaged_records_total");
-    assert_eq!(alarms, keys.len() as f64);
+    gateway.expect_metric("selfsame_damaged_records_total", keys.len() as f64);
     let is_alarm = |line: &&str| line.contains("ERROR") && line.contains("damaged");
     eventually("the alarms are in the log", || {
         (gateway.log().lines().filter(is_alarm).count() >= keys.len()).then_some(())

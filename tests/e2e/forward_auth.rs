@@ -67,8 +67,8 @@ fn charge(gateway: &Gateway, token: &str, key: &str) -> Answer {
     request.header("Authorization", &format!("Bearer {token}")).send()
 }
 
-fn result(gateway: &Gateway, result: &str) -> f64 {
-    gateway.metric(&format!(r#"selfsame_forward_auth_total{{result="{result}"}}"#))
+fn result(result: &str) -> String {
+    format!(r#"selfsame_forward_auth_total{{result="{result}"}}"#)
 }
 
 #[test]
@@ -116,7 +116,8 @@ fn who_may_not_pass_is_told_so_in_the_service_s_words_each_time() {
         assert_eq!(denied.header("x-inner"), None);
         assert_eq!(auth.asked(), asked);
     }
-    assert_eq!((ledger.all().len(), result(&gateway, "denied")), (0, 3.0));
+    assert_eq!(ledger.all().len(), 0);
+    gateway.expect_metric(&result("denied"), 3.0);
     // It has changed its mind: that counts at once.
     let known = ("Bearer eve".to_owned(), "eve".to_owned());
     auth.callers.lock().expect("no panic holds it").extend([known]);
@@ -152,7 +153,7 @@ fn if_it_cannot_be_asked_nothing_runs() {
     assert_eq!(gateway.request("GET", "/charges").send().status, 201);
     assert_eq!(gateway.post("/charges").json("{}").send().status, 201);
     assert_eq!(ledger.effects("order-1"), 0);
-    assert!(gateway.log().contains("the service that tells callers apart cannot be asked"));
+    gateway.expect_log("the service that tells callers apart cannot be asked");
 
     auth.answers(|_| {});
     let first = charge(&gateway, "ann-1", "order-1");
@@ -181,7 +182,8 @@ fn who_may_pass_is_remembered_for_as_long_as_is_said() {
     let first = charge(&gateway, "ann-1", "order-1");
     auth.forget("Bearer ann-1");
     charge(&gateway, "ann-1", "order-1").replays(&first);
-    assert_eq!((auth.asked(), result(&gateway, "known")), (1, 1.0));
+    assert_eq!(auth.asked(), 1);
+    gateway.expect_metric(&result("known"), 1.0);
     // Another path is another question.
     let elsewhere = gateway.post("/refunds").key("order-2").header("Authorization", "Bearer ann-1");
     assert_eq!(elsewhere.send().status, 401);

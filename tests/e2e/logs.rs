@@ -2,7 +2,11 @@
 
 use std::io::BufReader;
 
+use selfsame_test_postgres::Server;
+use serde_json::Value;
+
 use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, reply};
+use crate::postgres::database;
 
 const KEY: &str = "recognisable-key";
 const SECRETS: [&str; 7] = [
@@ -69,11 +73,7 @@ fn log_with(settings: &str) -> (String, String) {
     let gateway = Gateway::in_front_of(&ledger).with(settings).start();
     go_every_way(&gateway, &ledger, &gate);
     let token = std::fs::read_to_string(gateway.data().join("admin-token")).expect("made");
-    // What is logged comes by a pipe: the last line is there when this one is.
-    gateway.signal("TERM");
-    let log = eventually("the last line", || {
-        Some(gateway.log()).filter(|log| log.contains("\"stopped\""))
-    });
+    let log = gateway.whole_log();
     assert!(log.lines().filter(|line| line.contains("DEBUG")).count() > 5, "at debug: {log}");
     (log, token.trim().to_owned())
 }
@@ -108,15 +108,97 @@ fn suspect_keys_and_changing_tokens_are_warned_about_once_and_taken() {
         assert_eq!(request.json("{}").send().status, 201);
     }
 
-    let warnings = ["look like personal data", "look like counters", "JSON Web Tokens"];
-    let log = eventually("the warnings", || {
-        let log = gateway.log();
-        warnings.iter().all(|warning| log.contains(warning)).then_some(log)
-    });
-    for warning in warnings {
+    gateway.expect_metric(r#"selfsame_suspect_keys_total{kind="personal_data"}"#, 2.0);
+    gateway.expect_metric(r#"selfsame_suspect_keys_total{kind="counter"}"#, 3.0);
+    let log = gateway.whole_log();
+    for warning in ["look like personal data", "look like counters", "JSON Web Tokens"] {
         assert_eq!(log.matches(warning).count(), 1, "{log}");
     }
     assert!(!log.contains("example.com") && !log.contains("eyJ"), "{log}");
-    assert_eq!(gateway.metric(r#"selfsame_suspect_keys_total{kind="personal_data"}"#), 2.0);
-    assert_eq!(gateway.metric(r#"selfsame_suspect_keys_total{kind="counter"}"#), 3.0);
+    assert!(!log.contains("TenantTag("), "tags as `keys show` shows them: {log}");
+}
+
+/// The lines of a log that contain this.
+fn lines(gateway: &Gateway, part: &str) -> Vec<Value> {
+    let log = gateway.log();
+    let lines = log.lines().filter(|line| line.contains(part));
+    lines.map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+#[test]
+fn each_refusal_is_found_in_the_log_by_its_instance() {
+    let ledger = Ledger::start();
+    ledger.behave(|effect, client| match effect.header("idempotency-key") {
+        Some("held") => Then::Close,
+        _ => reply(client, 201, &[], "charged"),
+    });
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let post = |key: &str| gateway.post("/charges").key(key).json("{}");
+    assert_eq!(post("done").send().status, 201);
+    let refusals = [
+        (post("held").send(), "upstream-failed", true),
+        (post("held").send(), "outcome-unknown", true),
+        (post("done").body(b"other").send(), "key-reused", true),
+        (post("a b").send(), "invalid-key", false),
+    ];
+    for (answer, slug, has_record) in refusals {
+        let problem = answer.refused(slug);
+        let instance = problem["instance"].as_str().expect("an instance");
+        let line = eventually("the line", || lines(&gateway, instance).pop());
+        assert_eq!((&line["problem"], &line["status"]), (&slug.into(), &answer.status.into()));
+        assert_eq!(line["record"].is_string(), has_record, "{line}");
+        assert!(line["reason"].is_string(), "{line}");
+    }
+}
+
+#[test]
+fn an_upstream_that_is_away_is_named_once_and_its_return_is_told() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = free.local_addr().expect("bound");
+    drop(free);
+    let gateway = Gateway::before(address).start();
+    for n in 0..20 {
+        let answer = gateway.post("/charges").key(&format!("k-{n}")).json("{}").send();
+        answer.refused("upstream-unreachable");
+    }
+    let at_warn = || {
+        let lines = lines(&gateway, "the upstream cannot be reached");
+        lines.into_iter().filter(|line| line["level"] == "WARN").collect::<Vec<_>>()
+    };
+    let warning = eventually("the warning", || at_warn().pop());
+    assert_eq!(warning["upstream"], address.to_string());
+    assert_eq!((&warning["route"], &warning["path"]), (&"default".into(), &"/charges".into()));
+    assert!(warning["record"].is_string() && warning["instance"].is_string(), "{warning}");
+    let _ledger = Ledger::start_at(address);
+    // It is back when nothing has failed for a second.
+    let back = eventually("the return", || {
+        assert_eq!(gateway.post("/charges").key("k-0").json("{}").send().status, 201);
+        assert_eq!(gateway.post("/charges").json("{}").send().status, 201);
+        lines(&gateway, "can be reached again").pop()
+    });
+    assert_eq!(back["failures"], 20);
+    assert_eq!(at_warn().len(), 1, "the others are counted");
+}
+
+#[test]
+fn a_store_that_is_away_is_warned_of_once_and_its_return_is_told() {
+    let mut server = Server::start();
+    let url = database(&server);
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).store(&url).start();
+    let request = gateway.post("/charges").key("k").json("{}");
+    server.crash();
+    for _ in 0..5 {
+        request.send().refused("store-unavailable");
+    }
+    server.start_again();
+    eventually("it serves again", || (request.send().status == 201).then_some(()));
+    let back = eventually("the return", || {
+        request.send();
+        lines(&gateway, "the store works again").pop()
+    });
+    assert!(back["failures"].as_u64().expect("a number") >= 5, "{back}");
+    let warnings = lines(&gateway, "the store failed at a claim");
+    let warnings = warnings.iter().filter(|line| line["level"] == "WARN").count();
+    assert_eq!(warnings, 1);
 }

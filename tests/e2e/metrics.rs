@@ -39,7 +39,7 @@ fn every_request_is_counted_once_by_route_and_outcome() {
     assert_eq!(gateway.post("/a").send().status, 201);
     let running = gateway.post("/gated").key("gated").begin();
     ledger.wait_for("gated", 1);
-    assert_eq!(gateway.metric("selfsame_in_flight"), 1.0);
+    gateway.expect_metric("selfsame_in_flight", 1.0);
     assert_eq!(gateway.post("/gated").key("gated").send().status, 409);
     gate.open();
     let mut running = BufReader::new(running);
@@ -61,9 +61,9 @@ fn every_request_is_counted_once_by_route_and_outcome() {
     ];
     for (route, outcome, expected) in counted {
         let name = format!(r#"selfsame_requests_total{{route="{route}",outcome="{outcome}"}}"#);
-        assert_eq!(gateway.metric(&name), expected, "{name}");
+        gateway.expect_metric(&name, expected);
     }
-    assert_eq!(gateway.metric("selfsame_in_flight"), 0.0);
+    gateway.expect_metric("selfsame_in_flight", 0.0);
     let all: f64 = counted.iter().map(|(_, _, count)| count).sum();
-    assert_eq!(gateway.metric("selfsame_overhead_seconds_count"), all);
+    gateway.expect_metric("selfsame_overhead_seconds_count", all);
 }

@@ -38,5 +38,5 @@ fn every_replay_asks_the_store_where_nothing_is_to_be_near() {
     for _ in 0..3 {
         charge.send().replays(&first);
     }
-    assert_eq!(gateway.metric(NEAR_REPLAYS), 0.0);
+    gateway.expect_metric(NEAR_REPLAYS, 0.0);
 }

@@ -95,6 +95,28 @@ fn answers_are_kept_freed_or_held_by_their_status() {
 }
 
 #[test]
+fn a_route_says_which_statuses_are_kept_freed_or_held() {
+    let ledger = upstream_of_statuses();
+    let settings = "[idempotency]\nserver_errors = \"hold\"\nfinal_statuses = [\"5xx\", 429]\n\
+        transient_statuses = [404, 409, \"4xx\"]\nunknown_statuses = [400, 202, 503]\n";
+    let gateway = Gateway::in_front_of(&ledger).with(settings).start();
+    let expected: [(Key, &[u16]); 4] = [
+        (Key::Kept, &[200, 201, 303, 429, 500, 502, 504]),
+        (Key::Freed, &[402, 404, 408, 409, 422, 425]),
+        (Key::Forgotten, &[401, 403]),
+        (Key::Held, &[202, 400, 503]),
+    ];
+    for (expected, statuses) in expected {
+        for &status in statuses {
+            check(&ledger, &gateway, status, None, expected);
+        }
+    }
+    // The API's own word goes before.
+    check(&ledger, &gateway, 404, Some("final"), Key::Kept);
+    check(&ledger, &gateway, 500, Some("transient"), Key::Freed);
+}
+
+#[test]
 fn by_default_a_server_error_may_be_tried_again() {
     let ledger = upstream_of_statuses();
     let gateway = Gateway::in_front_of(&ledger).start();

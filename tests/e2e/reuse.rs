@@ -1,5 +1,7 @@
 //! Row 6: one key for two different requests.
 
+use serde_json::{Value, json};
+
 use crate::harness::{Gateway, Ledger, Request, reply};
 
 /// The request that comes first, and others that must not pass for it.
@@ -34,8 +36,17 @@ fn a_finished_key_is_not_lent_to_another_request() {
     let first = original.send();
     assert_eq!(first.status, 201);
 
-    for (_, other) in &others {
-        other.send().refused("key-reused");
+    for (what, other) in &others {
+        let refused = other.send().refused("key-reused");
+        let parts = match *what {
+            "path" | "method" => json!([what]),
+            "query" | "no query" => json!(["query"]),
+            "type" => json!(["content type"]),
+            // The parts are the same, and members are named only where it was asked for.
+            _ => Value::Null,
+        };
+        assert_eq!(refused["mismatch"]["parts"], parts, "{what}: {refused}");
+        assert!(!refused.to_string().contains("eur"), "no value is told");
         original.send().replays(&first);
     }
     assert_eq!(ledger.all().len(), 1, "nothing else was forwarded");

@@ -41,7 +41,8 @@ fn one_of_two_hundred_runs_and_the_rest_are_told_to_come_back() {
     request.send().replays(&winner);
     assert_eq!(ledger.effects("popular"), 1);
     let claims = r#"selfsame_store_seconds_count{store="file",op="claim"}"#;
-    assert_eq!(gateway.metric(claims), (RIVALS + 1) as f64, "one store call for each");
+    // One store call for each.
+    gateway.expect_metric(claims, (RIVALS + 1) as f64);
 }
 
 #[test]

@@ -28,6 +28,39 @@ fn ledger_with(gate: &Gate) -> Ledger {
 }
 
 #[test]
+fn with_a_delay_requests_are_taken_while_nobody_is_sent_here_any_more() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).with("shutdown_delay = \"10m\"\n").start();
+    assert_eq!(gateway.admin("GET", "/readyz").send().status, 200);
+    let mut kept_open = charge(&gateway, "before").open();
+    assert_eq!(charge(&gateway, "before").send_on(&mut kept_open).expect("answered").status, 201);
+    gateway.signal("TERM");
+    eventually("it is not ready", || {
+        (gateway.admin("GET", "/readyz").send().status == 503).then_some(())
+    });
+    for number in 0..3 {
+        let key = format!("late-{number}");
+        assert_eq!(charge(&gateway, &key).send().status, 201, "a newcomer is served");
+        let again = charge(&gateway, &key).send_on(&mut kept_open).expect("answered");
+        assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    }
+    assert_eq!(gateway.admin("GET", "/healthz").send().status, 200);
+
+    // A second signal is not asked to wait.
+    gateway.signal("TERM");
+    let (status, _setup) = gateway.wait();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_delay_ends_by_itself() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).with("shutdown_delay = \"300ms\"\n").start();
+    let (status, _setup) = gateway.terminate();
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
 fn on_sigterm_running_work_ends_and_is_recorded_and_newcomers_are_refused() {
     let gate = Gate::shut();
     let ledger = ledger_with(&gate);
@@ -171,5 +204,5 @@ fn the_process_serves_on_after_connections_were_cut_at_every_moment() {
         assert_eq!(answer.status, 201);
         assert_eq!(ledger.effects(&key), 1, "{key}");
     }
-    assert_eq!(gateway.metric("selfsame_in_flight"), 0.0);
+    gateway.expect_metric("selfsame_in_flight", 0.0);
 }

@@ -28,8 +28,8 @@ fn rivals_on_three_gateways_run_once() {
     let gateways: Vec<_> = (0..3).map(|_| gateway(&ledger, &url, &redis).start()).collect();
     race(&gateways, &ledger);
     for gateway in &gateways {
-        let log = gateway.log();
-        assert!(log.contains("may run twice") && log.contains("docs/TIERED.md"), "{log}");
+        gateway.expect_log("may run twice");
+        gateway.expect_log("docs/TIERED.md");
     }
     assert_eq!(server.sql("keys", "select count(*) from selfsame.keys where state = 2"), "1");
 }

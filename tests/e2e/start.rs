@@ -146,3 +146,36 @@ fn what_the_command_line_does_not_know_ends_with_2() {
         assert!(ended.stderr.contains("Usage:"), "{ended:?}");
     }
 }
+
+#[test]
+fn no_password_of_an_address_is_shown() {
+    let url = "postgres://me:hunter2@db.internal/keys";
+    let help = |args: &[&str]| {
+        let mut command = binary();
+        command.args(args);
+        for name in ["STORE", "STORE_DIRECT", "STORE_CACHE", "UPSTREAM", "ADMIN_URL"] {
+            command.env(format!("SELFSAME_{name}"), url);
+        }
+        run_to_end(command)
+    };
+    for command in ["serve", "keys", "store", "config", "contract", "demo"] {
+        let shown = help(&[command, "--help"]);
+        assert!(shown.code == Some(0) && !shown.stdout.contains("hunter2"), "{shown:?}");
+    }
+    for args in [["keys", "show"], ["keys", "--help"], ["store", "--help"]] {
+        let shown = help(&args);
+        assert!(!format!("{shown:?}").contains("hunter2"), "{shown:?}");
+    }
+    let folder = folder();
+    for store in [
+        "host=db user=me password=hunter2",
+        "file://me:hunter2@db",
+        "password=hunter2:x",
+        "mysql://me:hunter2@db",
+        "redis://me:hunter2@:x",
+    ] {
+        let refused = serve_on(folder.path(), &["--store", store]);
+        assert_eq!(refused.code, Some(1), "{refused:?}");
+        assert!(!format!("{refused:?}").contains("hunter2"), "{refused:?}");
+    }
+}

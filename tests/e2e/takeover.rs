@@ -60,18 +60,17 @@ fn the_late_answer_of_a_stopped_gateway_is_fenced_and_its_client_told_the_stored
         Some(charge(&rival).send()).filter(|answer| answer.status == 201)
     });
     assert_eq!(winner.text(), r#"{"attempt":2}"#);
-    assert_eq!(rival.metric("selfsame_leases_expired_total"), 1.0);
+    rival.expect_metric("selfsame_leases_expired_total", 1.0);
 
     stopped.signal("CONT");
-    eventually("the lost claim is noticed", || {
-        (stopped.metric("selfsame_fenced_writes_total") == 1.0).then_some(())
-    });
+    stopped.expect_metric("selfsame_fenced_writes_total", 1.0);
     gate.open();
     let told = Answer::read(&mut first).expect("the first client is answered");
     assert_eq!(told.header("idempotent-replayed"), Some("true"));
     assert_eq!((told.status, &told.body), (winner.status, &winner.body));
     assert_eq!(told.header("x-by"), Some("upstream"));
-    assert_eq!(stopped.metric("selfsame_fenced_writes_total"), 2.0, "the renewal, the answer");
+    // The renewal, and the answer.
+    stopped.expect_metric("selfsame_fenced_writes_total", 2.0);
 
     for gateway in [&stopped, &rival] {
         assert_eq!(charge(gateway).send().body, winner.body);
@@ -120,5 +119,5 @@ fn a_stopped_gateway_whose_run_nobody_took_over_goes_on() {
     assert_eq!((answer.status, answer.text().as_str()), (201, r#"{"attempt":1}"#));
     assert_eq!(charge(&stopped).send().body, answer.body);
     assert_eq!(ledger.effects("order-1"), 1);
-    assert_eq!(stopped.metric("selfsame_fenced_writes_total"), 0.0);
+    stopped.expect_metric("selfsame_fenced_writes_total", 0.0);
 }

@@ -66,7 +66,10 @@ fn a_cookie_without_authorization_says_not_enough() {
     let ledger = Ledger::start();
     let gateway = gateway(&ledger, "authorization", "");
     let request = gateway.post("/charges").key("cookie").header("Cookie", "session=ann").json("{}");
-    request.send().refused("missing-tenant");
+    let refused = request.send();
+    let detail = refused.refused("missing-tenant")["detail"].to_string();
+    assert!(detail.contains("cookie:NAME"), "{detail}");
+    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
     let empty = request.clone().header("Authorization", "").send();
     empty.refused("missing-tenant");
     let twice = gateway.post("/charges").key("twice").json("{}");
@@ -79,12 +82,79 @@ fn a_cookie_without_authorization_says_not_enough() {
 }
 
 #[test]
+fn an_api_key_without_authorization_says_not_enough() {
+    let ledger = Ledger::start();
+    let gateway = gateway(&ledger, "authorization", "");
+    let names = [
+        "X-Api-Key",
+        "Api-Key",
+        "X-Auth-Token",
+        "X-Access-Token",
+        "Ocp-Apim-Subscription-Key",
+        "apikey",
+    ];
+    for name in names {
+        let request = gateway.post("/charges").key("shared").json("{}");
+        for of in ["ann", "bob"] {
+            let refused = request.clone().header(name, of).send();
+            let body = refused.refused("missing-tenant");
+            let setting = format!("tenant = \"credential:{name}\"");
+            assert!(body["detail"].as_str().is_some_and(|text| text.contains(&setting)), "{body}");
+            let challenge = format!("ApiKey header=\"{name}\"");
+            assert_eq!(refused.header("www-authenticate"), Some(challenge.as_str()));
+        }
+        let empty = request.clone().header(name, "k").header("Authorization", "").send();
+        empty.refused("missing-tenant");
+    }
+    assert_eq!(ledger.all().len(), 0);
+
+    let unkeyed = gateway.post("/charges").header("X-Api-Key", "ann").json("{}").send();
+    assert_eq!(unkeyed.status, 201, "a request without a key has no need of a tenant");
+    let both = gateway.post("/charges").key("both").header("X-Api-Key", "ann").json("{}");
+    assert_eq!(both.header("Authorization", "Bearer ann").send().status, 201);
+}
+
+#[test]
+fn a_named_credential_header_tells_callers_apart() {
+    let ledger = Ledger::start();
+    let gateway = gateway(&ledger, "credential:X-Api-Key", "status = true");
+    let request = gateway.post("/charges").key("shared").json("{}");
+    let twice = request.clone().header("X-Api-Key", "ann").header("x-api-key", "bob");
+    let elsewhere = request.clone().header("Authorization", "Bearer ann");
+    for request in [request.clone(), request.clone().header("X-Api-Key", ""), twice, elsewhere] {
+        let refused = request.send();
+        refused.refused("missing-tenant");
+        let challenge = Some("ApiKey header=\"x-api-key\"");
+        assert_eq!(refused.header("www-authenticate"), challenge);
+    }
+    assert_eq!(ledger.all().len(), 0);
+
+    let (ann, bob) = (("X-Api-Key", "ann"), ("X-Api-Key", "bob"));
+    assert_strangers(&ledger, &request, &[&[ann], &[bob]]);
+    let again = request.clone().header("x-api-key", "ann").header("Cookie", "theme=dark").send();
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    assert_eq!(ledger.all()[0].header("x-api-key"), Some("ann"), "it goes on as it came");
+
+    let state = |(name, value): (&str, &str)| {
+        let target = "/.well-known/idempotency/status?route=POST%20/charges";
+        let told = gateway.request("GET", target).key("shared").header(name, value).send();
+        (told.status, told.text())
+    };
+    assert!(state(ann).1.contains("\"completed\""));
+    assert!(state(("X-Api-Key", "cleo")).1.contains("\"unknown\""));
+    assert_eq!(state(("Authorization", "Bearer ann")).0, 401);
+}
+
+#[test]
 fn a_named_cookie_tells_users_apart() {
     let ledger = Ledger::start();
     let gateway = gateway(&ledger, "cookie:sid", "");
     let request = gateway.post("/charges").key("shared").json("{}");
     for cookie in ["", "other=1", "xsid=ann", "sid=", "sid=ann; sid=bob"] {
-        request.clone().header("Cookie", cookie).send().refused("missing-tenant");
+        let refused = request.clone().header("Cookie", cookie).send();
+        refused.refused("missing-tenant");
+        let challenge = Some("Cookie cookie-name=\"sid\"");
+        assert_eq!(refused.header("www-authenticate"), challenge);
     }
     request.clone().header("Authorization", "Bearer ann").send().refused("missing-tenant");
     assert_eq!(ledger.all().len(), 0);
@@ -165,15 +235,22 @@ fn with_tenant_none_everybody_shares_one_key_space() {
 
 #[test]
 fn no_credential_is_kept_or_logged() {
+    assert_is_not_kept("authorization", "Authorization");
+    assert_is_not_kept("credential:X-Api-Key", "X-Api-Key");
+}
+
+fn assert_is_not_kept(tenant: &str, header: &str) {
     let ledger = Ledger::start();
-    let gateway = gateway(&ledger, "authorization", "");
+    let gateway = gateway(&ledger, tenant, "");
     let secret = "sk_live_never_to_be_seen";
-    let request = gateway.post("/charges").key("quiet").header("Authorization", secret);
+    let request = gateway.post("/charges").key("quiet").header(header, secret);
     assert_eq!(request.json("{}").send().status, 201);
-    let log = gateway.log();
-    assert!(log.contains("claimed") && !log.contains(secret), "{log}");
-    let (status, setup) = gateway.terminate();
-    assert!(status.success());
+    let shown = gateway.keys(&["show", "quiet", "--json"]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("completed") && !shown.contains(secret), "{shown}");
+    gateway.expect_log("claimed");
+    let (log, setup) = gateway.stopped();
+    assert!(!log.contains(secret), "{log}");
     let files = std::fs::read_dir(setup.data()).expect("the store's folder");
     for file in files.map(|file| file.expect("readable").path()).filter(|path| path.is_file()) {
         let bytes = std::fs::read(&file).expect("readable");

@@ -97,7 +97,7 @@ fn curl_pays_once_over_either_http() {
             assert_eq!(ledger.effects(&key), 1);
         }
     }
-    assert_eq!(gateway.metric("selfsame_tls_failures_total"), 0.0);
+    gateway.expect_metric("selfsame_tls_failures_total", 0.0);
 }
 
 #[test]
@@ -113,10 +113,10 @@ fn a_client_that_says_nothing_or_nonsense_holds_nobody_up() {
     assert!(!said.starts_with(b"HTTP"), "{}", said.escape_ascii());
     let paid = files.pay(&gateway, "paid", &[]);
     assert!(paid.stdout.starts_with("HTTP/2 201"), "{paid:?}");
-    assert_eq!(gateway.metric("selfsame_tls_failures_total"), 1.0);
+    gateway.expect_metric("selfsame_tls_failures_total", 1.0);
     assert_eq!(ledger.all().len(), 1);
     drop(silent);
-    assert!(gateway.log().contains("a TLS handshake failed"), "{}", gateway.log());
+    gateway.expect_log("a TLS handshake failed");
 }
 
 #[test]
@@ -139,6 +139,30 @@ fn certificates_are_asked_for_and_must_be_good() {
         assert_ne!(files.pay_as(&gateway, auth, "stranger").code, Some(0), "{auth}");
         assert_eq!(files.pay(&gateway, auth, &[]).code == Some(0), without_one, "{auth}");
     }
+}
+
+#[test]
+fn a_certificate_without_authorization_says_not_enough() {
+    let (ledger, files) = (Ledger::start(), Files::new());
+    for name in ["ann", "bob"] {
+        files.keep_signed(name, &files.authority.client(name));
+    }
+    let settings = files.asking_for_certificates("optional");
+    let gateway = before(&ledger, &settings).start();
+    for name in ["ann", "bob"] {
+        let refused = files.pay_as(&gateway, "shared", name);
+        assert!(refused.stdout.starts_with("HTTP/2 401"), "{refused:?}");
+        assert!(refused.stdout.contains(r#"tenant = \"mtls\""#), "{refused:?}");
+    }
+    assert_eq!(ledger.effects("shared"), 0);
+    let anonymous = files.pay(&gateway, "shared", &[]);
+    assert!(anonymous.stdout.starts_with("HTTP/2 201"), "{anonymous:?}");
+
+    // A proxy's certificate is none of its callers'.
+    let behind = format!("trusted_proxies = [\"127.0.0.0/8\"]\n{settings}");
+    let gateway = before(&ledger, &behind).start();
+    let passed = files.pay_as(&gateway, "through", "ann");
+    assert!(passed.stdout.starts_with("HTTP/2 201"), "{passed:?}");
 }
 
 #[test]
@@ -172,6 +196,7 @@ fn a_certificate_tells_whose_key_it_is() {
     for refused in refused {
         assert!(refused.stdout.starts_with("HTTP/2 401"), "{refused:?}");
         assert!(refused.stdout.contains("#missing-tenant"), "{refused:?}");
+        assert!(refused.stdout.contains("www-authenticate: ClientCertificate"), "{refused:?}");
     }
     let shown = gateway.keys(&["show", "shared"]);
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
@@ -247,7 +272,7 @@ fn a_hundred_certificates_under_load_fail_no_request() {
         last.expect("there were some")
     });
     assert!(handshakes.into_inner() >= CONNECTIONS);
-    assert_eq!(gateway.metric("selfsame_tls_failures_total"), 0.0);
+    gateway.expect_metric("selfsame_tls_failures_total", 0.0);
     let name = ServerName::try_from("localhost").expect("a name");
     let mut tls = ClientConnection::new(config, name).expect("a client");
     let mut stream = TcpStream::connect(address).expect("a connection");
@@ -268,7 +293,7 @@ fn a_certificate_that_is_out_of_date_is_warned_about() {
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(checked.stderr.contains("expired at 2020-12-31T00:00:00Z"), "{checked:?}");
     let gateway = setup.start();
-    assert!(gateway.log().contains("expired at 2020-12-31T00:00:00Z"), "{}", gateway.log());
+    gateway.expect_log("expired at 2020-12-31T00:00:00Z");
     assert_ne!(files.pay(&gateway, "late", &[]).code, Some(0));
 }
 

@@ -73,6 +73,8 @@ fn nobody_gets_an_answer_for_a_token_that_is_not_believed() {
     ] {
         charge(&gateway, forged).refused("missing-tenant");
     }
+    let forged = charge(&gateway, &Issuer::new().token("ann", 1));
+    assert_eq!(forged.header("www-authenticate"), Some("Bearer error=\"invalid_token\""));
     gateway.post("/charges").key("order-1").json("{}").send().refused("missing-tenant");
     assert_eq!(ledger.effects("order-1"), 1);
 }

@@ -23,7 +23,7 @@ fn a_refused_connection_leaves_the_key_free_and_the_retry_runs_as_the_first_atte
         request.send().refused("upstream-unreachable");
     }
     let counted = r#"selfsame_requests_total{route="default",outcome="unreachable"}"#;
-    assert_eq!(gateway.metric(counted), 3.0);
+    gateway.expect_metric(counted, 3.0);
     let other = gateway.post("/charges").key("early").json(r#"{"amount":11}"#).send();
     other.refused("key-reused");
 
@@ -42,8 +42,7 @@ fn a_name_that_cannot_be_resolved_leaves_the_key_free() {
     for _ in 0..2 {
         request.send().refused("upstream-unreachable");
     }
-    let log = gateway.log();
-    assert!(log.contains("the upstream cannot be reached"), "{log}");
+    gateway.expect_log("the upstream cannot be reached");
 }
 
 #[test]

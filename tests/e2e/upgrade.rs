@@ -77,7 +77,7 @@ fn bytes_pass_both_ways_until_an_end_closes() {
     socket.shutdown(std::net::Shutdown::Write).expect("open");
     assert_eq!(socket.read_to_end(&mut Vec::new()).expect("a goodbye"), 0);
     let passed = r#"selfsame_requests_total{route="default",outcome="passed"}"#;
-    assert_eq!(gateway.metric(passed), 1.0);
+    gateway.expect_metric(passed, 1.0);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use anyhow::Result;
 use selfsame_test_redis::Server;
 use tokio::time::sleep;
 
-use super::SetUp;
 use super::relay::Relay;
+use super::set_ups::SetUp;
 
 /// For how long the replica gets nothing, while answers are recorded.
 const STALLED: Duration = Duration::from_secs(1);

@@ -68,9 +68,11 @@ async fn carry_both(near: TcpStream, mut order: watch::Receiver<Order>) {
     let ((near_in, near_out), (far_in, far_out)) = (near.into_split(), far.into_split());
     let mut turns = order.clone();
     tokio::select! {
+        // First: a change of the target also ends a pause, and what was held back must not pass then.
+        biased;
+        _ = turns.wait_for(|order| order.turn != turn) => {}
         _ = carry(near_in, far_out, order.clone()) => {}
         _ = carry(far_in, near_out, order) => {}
-        _ = turns.wait_for(|order| order.turn != turn) => {}
     }
 }
 

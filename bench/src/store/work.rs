@@ -22,6 +22,7 @@ use crate::timing::Stopwatch;
 
 /// An answer's usual size.
 pub(crate) const ANSWER_BYTES: usize = 1024;
+pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// How long a claim and a completion took together.
 pub(crate) const PAIR_P50: &str = "pair p50 ms";
 pub(crate) const PAIR_P99: &str = "pair p99 ms";
@@ -39,7 +40,12 @@ impl Keys {
 
     /// A wish to run under the next key.
     pub(crate) fn next(&self) -> Ask {
-        ask(self.0.fetch_add(1, Ordering::Relaxed))
+        ask(self.next_number())
+    }
+
+    /// Number of the next key.
+    pub(crate) fn next_number(&self) -> u64 {
+        self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 
@@ -50,7 +56,7 @@ pub(crate) fn ask(number: u64) -> Ask {
         id: RecordId::from_bytes(scattered(number)),
         fingerprint: Fingerprint::from_bytes(scattered(number)),
         attempt_id: AttemptId::random(),
-        lease: Duration::from_secs(30),
+        lease: LEASE,
         retention: Duration::from_secs(24 * 60 * 60),
         remember: Duration::ZERO,
         recover: Recover::Auto,
@@ -235,7 +241,7 @@ pub(crate) async fn fill<K: Keeper + ?Sized>(
         let (keeper, answer, keys) = (keeper.clone(), answer.clone(), keys.clone());
         callers.spawn(async move {
             loop {
-                let number = keys.0.fetch_add(1, Ordering::Relaxed);
+                let number = keys.next_number();
                 if number >= numbers.end {
                     return Ok(Seen::default());
                 }

@@ -76,6 +76,17 @@ impl Step {
     fn is_member(&self, name: &str) -> bool {
         self.name == written(name)
     }
+
+    /// Whether the name of a member is this one but for upper and lower case.
+    fn is_alike(&self, name: &str) -> bool {
+        let folded = |name: &str| -> String {
+            name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()
+        };
+        std::str::from_utf8(&self.name).is_ok_and(|own| {
+            let written = written(name);
+            std::str::from_utf8(&written).is_ok_and(|name| folded(own) == folded(name))
+        })
+    }
 }
 
 /// A name as canonical JSON writes it, without its quotes.

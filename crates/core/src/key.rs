@@ -43,6 +43,24 @@ pub enum InvalidKey {
     /// A body has two members of one name where its key is: readers disagree on which counts.
     #[error("the body names its key, or what the key is in, more than once")]
     Twice,
+    /// A body has a member on the way to its key whose name differs only in upper and lower case.
+    #[error(
+        "the body has a member whose name differs from that of the key, or of what the key is in, only in \
+         upper and lower case; write it as this service does"
+    )]
+    Alike,
+    /// A body begins like JSON and cannot be read as JSON: a key in it would not be seen.
+    #[error(
+        "the body begins like JSON and cannot be read: a key in it would not be seen; send valid JSON in \
+         UTF-8"
+    )]
+    Unreadable,
+    /// A body cannot be unpacked: a key in it would not be seen.
+    #[error(
+        "the body is packed in a way that is not known here, does not unpack, or is too large unpacked: a \
+         key in it would not be seen; send it as it is, or packed with gzip or deflate"
+    )]
+    Packed,
     /// It is shorter than the route allows.
     #[error("the key has {len} characters, at least {min} are needed")]
     TooShort {
@@ -98,23 +116,39 @@ impl Key {
         Self::bounded(text.as_str().as_bytes(), is_printable)
     }
 
-    /// The key at `place` in a JSON body, taken as it is, without spaces. A body that is not JSON, or
-    /// that has nothing there, has no key; nor has one that cannot be unpacked into `unpacked_bytes_max`.
-    /// Its media type makes no difference: what an API reads as JSON may be called otherwise.
+    /// The key at `place` in a JSON body, taken as it is, without spaces. A body that is plainly not JSON, or
+    /// that has nothing there, has no key. Its media type makes no difference: what an API reads as JSON may
+    /// be called otherwise.
+    ///
+    /// # Errors
+    /// There is no key in its place; or a reader who is less strict may find one in the body, or could that
+    /// unpacks more than `unpacked_bytes_max`.
     pub fn in_body(
         body: &[u8],
         content_encoding: Option<&[u8]>,
         place: &JsonPointer,
         unpacked_bytes_max: usize,
     ) -> Result<Option<Self>, InvalidKey> {
+        if body.is_empty() {
+            return Ok(None);
+        }
         let unpacked = decoded(content_encoding, body, unpacked_bytes_max);
-        match unpacked.and_then(|body| place.seek(&body)).unwrap_or(Found::Nothing) {
-            Found::Nothing => Ok(None),
-            Found::Text(text) => {
+        let unpacked = unpacked.ok_or(InvalidKey::Packed)?;
+        match place.seek(&unpacked) {
+            Some(Found::Nothing) => Ok(None),
+            Some(Found::Text(text)) => {
                 Self::bounded(text.as_bytes(), |byte| byte.is_ascii_graphic()).map(Some)
             }
-            Found::Other => Err(InvalidKey::NotText),
-            Found::Twice => Err(InvalidKey::Twice),
+            Some(Found::Other) => Err(InvalidKey::NotText),
+            Some(Found::Twice) => Err(InvalidKey::Twice),
+            Some(Found::Alike) => Err(InvalidKey::Alike),
+            None => {
+                let first = unpacked.iter().position(|byte| !JsonPointer::is_blank(*byte));
+                match first.is_some_and(|at| JsonPointer::may_be_in(&unpacked[at..])) {
+                    true => Err(InvalidKey::Unreadable),
+                    false => Ok(None),
+                }
+            }
         }
     }
 
@@ -229,7 +263,7 @@ mod tests {
             (br#"{"meta":{"idempotency_key":"abc"}}"#, None),
             (b"idempotency_key=abc", None),
             (b"", None),
-            (b"{\"idempotency_key\":\"a\"}\n{\"idempotency_key\":\"b\"}", None),
+            (b" ", None),
         ];
         for (body, expected) in table {
             assert_eq!(in_body(body), Ok(expected.map(str::to_owned)), "{}", body.escape_ascii());
@@ -248,10 +282,23 @@ mod tests {
             (r#"{"idempotency_key":["a"]}"#, NotText),
             (r#"{"idempotency_key":{"a":"b"}}"#, NotText),
             (r#"{"idempotency_key":"a","idempotency_key":"a"}"#, Twice),
+            (r#"{"Idempotency_Key":"a"}"#, Alike),
+            (r#"{"\ud800":1,"idempotency_key":"a"}"#, Unreadable),
+            ("{\"idempotency_key\":\"a\"}\n{\"idempotency_key\":\"b\"}", Unreadable),
+            ("\u{c}{\"idempotency_key\":\"a\"}", Unreadable),
         ];
         for (body, expected) in table {
             assert_eq!(in_body(body.as_bytes()), Err(expected), "{body}");
         }
+        let place = JsonPointer::parse("/idempotency_key").expect("a pointer");
+        for encoding in [&b"br"[..], b"gzip", b"gzip, gzip, gzip, gzip"] {
+            let key = Key::in_body(b"{}", Some(encoding), &place, 1024);
+            assert_eq!(key, Err(Packed), "{}", encoding.escape_ascii());
+        }
+        assert_eq!(Key::in_body(b"", Some(b"br"), &place, 1024), Ok(None));
+        let wide: Vec<u8> =
+            r#"{"idempotency_key":"a"}"#.bytes().flat_map(|byte| [0, byte]).collect();
+        assert_eq!(in_body(&wide), Err(Unreadable));
         let long = format!(r#"{{"idempotency_key":"{}"}}"#, "k".repeat(256));
         assert_eq!(in_body(long.as_bytes()), Err(TooLong { len: 256 }));
     }

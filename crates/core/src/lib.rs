@@ -45,13 +45,16 @@ pub use fingerprint::{
 };
 pub use journal::Phase;
 pub use json_pointer::{InvalidPointer, JsonPointer};
-pub use keepsake::{Keepsake, KeptRequest};
+pub use keepsake::{Keepsake, KeptRequest, Note};
 pub use key::{InvalidKey, Key};
 pub use key_rules::{KeyFormat, KeyRules};
 pub use lease::{AttemptId, Birth, Fence, Fenced, Lease, Recorded};
 pub use problem::{Problem, ProblemDetails};
-pub use record::{Due, Erased, Label, Record, Recover, Release, Resolution, Resolved, State};
+pub use record::{
+    Due, Erased, Label, Record, Recover, Release, Resolution, Resolved, State, StateName, Verdict,
+};
 pub use scope::{RecordId, Scope, Tenant, TenantTag};
 pub use store::{
-    Ask, Claimed, Count, Facts, Find, FullStore, Grant, Inspect, Replay, Store, Sweep, Swept, Whose,
+    Ask, Claimed, Count, Facts, Filter, Find, FullStore, Grant, Inspect, Replay, Store, Sweep,
+    Swept, Whose,
 };

@@ -4,6 +4,8 @@ use http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::RecordId;
+
 /// A refusal by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Problem {
@@ -179,12 +181,23 @@ pub struct ProblemDetails {
     pub detail: String,
     /// Members of its own.
     pub members: Map<String, Value>,
+    /// The URN of this very answer, by which it is found in the log.
+    pub instance: String,
+    /// The record that it is about, for the log alone.
+    pub record: Option<RecordId>,
 }
 
 impl ProblemDetails {
     /// A refusal with this detail.
     pub fn new(problem: Problem, detail: impl Into<String>) -> Self {
-        Self { problem, detail: detail.into(), members: Map::new() }
+        let instance = uuid::Uuid::new_v4().urn().to_string();
+        Self { problem, detail: detail.into(), members: Map::new(), instance, record: None }
+    }
+
+    /// The same refusal, about this record.
+    #[must_use]
+    pub fn about(self, record: Option<RecordId>) -> Self {
+        Self { record, ..self }
     }
 
     /// The same refusal with a member more.
@@ -194,14 +207,14 @@ impl ProblemDetails {
         self
     }
 
-    /// The JSON body, with an `instance` that is this answer's own.
+    /// The JSON body.
     pub fn to_json(&self, contract_page: &str) -> Vec<u8> {
         let body = Body {
             kind: self.problem.type_uri(contract_page),
             title: self.problem.title(),
             status: self.problem.status().as_u16(),
             detail: &self.detail,
-            instance: uuid::Uuid::new_v4().urn().to_string(),
+            instance: &self.instance,
             retryable: self.problem.is_retryable(),
             members: &self.members,
         };
@@ -220,7 +233,7 @@ struct Body<'a> {
     title: &'static str,
     status: u16,
     detail: &'a str,
-    instance: String,
+    instance: &'a str,
     retryable: bool,
     #[serde(flatten)]
     members: &'a Map<String, Value>,

@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-pub use ageing::Due;
+pub use ageing::{Due, StateName};
 pub use erasing::Erased;
 
 use crate::{
     Answer, Ask, AttemptId, Birth, Checkpoint, Fence, Fenced, Fingerprint, Keepsake, Kept, Key,
-    Lease, RecordId, Recorded, TenantTag, Timestamp,
+    Lease, Note, RecordId, Recorded, TenantTag, Timestamp,
 };
 
 /// An outcome is kept at least this long, or for the retention where that is shorter.
@@ -147,14 +147,55 @@ pub enum Release {
     Hold,
 }
 
-/// What a person decides about a held key.
+impl Release {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::NeverRan,
+        Self::Retry,
+        Self::Forget,
+        Self::Crashed,
+        Self::Unheard,
+        Self::Postponed,
+        Self::PostponedUnrun,
+        Self::Hold,
+    ];
+}
+
+/// A decision about a held key.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Resolution {
+    /// The decision.
+    pub verdict: Verdict,
+    /// Who decides, and why.
+    pub note: Option<Box<Note>>,
+}
+
+/// What becomes of a held key.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there is one of these at a time")]
-pub enum Resolution {
+pub enum Verdict {
     /// The work was not done: the next retry runs.
     Free,
     /// The work was done: this is its answer.
     Complete(Answer),
+}
+
+impl Resolution {
+    /// The work was not done: the next retry runs.
+    pub fn free() -> Self {
+        Self { verdict: Verdict::Free, note: None }
+    }
+
+    /// The work was done: this is its answer.
+    pub fn complete(answer: Answer) -> Self {
+        Self { verdict: Verdict::Complete(answer), note: None }
+    }
+
+    /// The same with who decides, and why.
+    #[must_use]
+    pub fn noted(self, note: Note) -> Self {
+        Self { note: Some(Box::new(note)), ..self }
+    }
 }
 
 /// What came of a [`Resolution`].
@@ -284,10 +325,7 @@ impl<A> Record<A> {
     /// The claim ends without an answer to keep.
     pub fn release(&mut self, lease: &Lease, release: Release, now: Timestamp) -> Fenced {
         self.change(lease, |record| match release {
-            Release::NeverRan => {
-                record.attempt = record.attempt.saturating_sub(1);
-                record.state = State::Failed;
-            }
+            Release::NeverRan => record.unrun(),
             Release::Retry | Release::Forget => record.state = State::Failed,
             Release::Crashed if record.is_resumable() => record.state = State::Failed,
             Release::Unheard if record.is_resumable() => {}
@@ -309,6 +347,18 @@ impl<A> Record<A> {
         })
     }
 
+    /// The claim of this attempt ends, whose work provably never began; also where the record became held
+    /// because the claim's lease ran out. A later claim, and what a person decided, stay as they are: the
+    /// one has an attempt id of its own, the other leaves neither a claim nor a hold.
+    pub fn cancel(&mut self, attempt_id: AttemptId) -> Fenced {
+        let is_open = matches!(self.state, State::Claimed { .. } | State::Held { .. });
+        if !is_open || self.attempt_id != attempt_id {
+            return Fenced::Lost;
+        }
+        self.unrun();
+        Fenced::Applied
+    }
+
     /// Whether a `release` by `lease` takes the record away instead of changing it.
     pub fn is_forgotten_by(&self, lease: &Lease, release: Release) -> bool {
         let first = self.attempt == 1 && self.checkpoint.is_none();
@@ -325,12 +375,16 @@ impl<A> Record<A> {
             return Resolved::NotHeld;
         }
         self.fence = self.fence.next();
-        match resolution {
-            Resolution::Free => {
+        if let Some(note) = resolution.note {
+            let note = Box::new(Note { at: now, ..*note });
+            self.keepsake.get_or_insert_default().note = Some(note);
+        }
+        match resolution.verdict {
+            Verdict::Free => {
                 self.state = State::Failed;
                 self.keep_after_outcome(now);
             }
-            Resolution::Complete(answer) => self.finish(answer.into(), now),
+            Verdict::Complete(answer) => self.finish(answer.into(), now),
         }
         Resolved::Done
     }
@@ -347,6 +401,12 @@ impl<A> Record<A> {
         }
         change(self);
         Fenced::Applied
+    }
+
+    /// The key is free, and the attempt does not count.
+    fn unrun(&mut self) {
+        self.attempt = self.attempt.saturating_sub(1);
+        self.state = State::Failed;
     }
 
     /// The owner has said its last word, and its claim is over at once.

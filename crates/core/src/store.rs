@@ -3,18 +3,20 @@
 //!
 //! Each call is atomic by itself: one lock, one transaction, one script. There are no default
 //! bodies, because a correctness method that a store forgot must not compile; the exceptions,
-//! [`Store::answered`] and [`Store::bell`], only save time.
+//! [`Store::answered`], [`Store::renew_all`] and [`Store::bell`], only save time.
 
 use std::any::Any;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
 use crate::{
     Answer, AttemptId, Bell, Birth, Checkpoint, Erased, Fence, Fenced, Fingerprint, Keepsake,
-    Label, Lease, Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, StoreError,
-    TenantTag, Timestamp,
+    Label, Lease, Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, StateName,
+    StoreError, TenantTag, Timestamp,
 };
 
 /// A wish to run.
@@ -109,6 +111,24 @@ pub trait Store: Send + Sync + 'static {
     /// Makes the lease live on from now.
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError>;
 
+    /// Renews many leases, and returns what came of each, in their order. As [`Store::renew`] for
+    /// each of them at the same time, unless the store has a cheaper way.
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        let mut calls: Vec<_> = leases.iter().map(|lease| (self.renew(lease), None)).collect();
+        poll_fn(|cx| {
+            let mut is_pending = false;
+            for (call, outcome) in calls.iter_mut().filter(|(_, outcome)| outcome.is_none()) {
+                match call.as_mut().poll(cx) {
+                    Poll::Ready(renewed) => *outcome = Some(renewed),
+                    Poll::Pending => is_pending = true,
+                }
+            }
+            if is_pending { Poll::Pending } else { Poll::Ready(()) }
+        })
+        .await;
+        calls.into_iter().map(|(_, outcome)| outcome.expect("each call was answered")).collect()
+    }
+
     /// Saves where a later attempt goes on.
     async fn checkpoint(
         &self,
@@ -121,6 +141,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Ends the claim without an answer to keep.
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError>;
+
+    /// Ends a claim whose work never began, as [`Release::NeverRan`] does, by its attempt id alone: whoever
+    /// asked may not have heard which fence it got. See [`Record::cancel`].
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError>;
 
     /// Reads an unexpired record, as [`Record::seen_at`] shows it. Never used to decide that a
     /// key is free.
@@ -143,14 +167,14 @@ pub trait Sweep: Send + Sync + 'static {
 }
 
 /// What a sweep did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Swept {
     /// How many expired records are gone.
     pub removed: usize,
     /// How many completed records became tombstones.
     pub buried: usize,
-    /// How many dead claims became held.
-    pub held: usize,
+    /// The dead claims that became held, without the requests they keep.
+    pub held: Vec<Record>,
     /// Whether the sweep came to the end of the store, and begins anew next time.
     pub finished: bool,
 }
@@ -195,13 +219,43 @@ pub enum Find {
         /// The id behind which they are looked for.
         after: Option<RecordId>,
     },
-    /// Records of one tenant, in the order of their ids.
-    Tenant {
-        /// Whose.
-        whose: Whose,
+    /// Records that a filter lets through, in the order of their ids.
+    Matching {
+        /// Which records are meant.
+        filter: Filter,
         /// Those with greater ids than this one's, to go on behind it.
         after: Option<RecordId>,
     },
+}
+
+impl Find {
+    /// Records of one tenant, in the order of their ids.
+    pub fn tenant(whose: Whose, after: Option<RecordId>) -> Self {
+        Self::Matching { filter: Filter { tenant: Some(whose), ..Filter::default() }, after }
+    }
+}
+
+/// Conditions on records. All that are set must hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Filter {
+    /// The tenant.
+    pub tenant: Option<Whose>,
+    /// The state, as [`Record::state_name`] tells it.
+    pub state: Option<StateName>,
+    /// The route, as the configuration names it.
+    pub route: Option<String>,
+    /// The earliest first use.
+    pub since: Option<Timestamp>,
+}
+
+impl Filter {
+    /// Lets a record through, or not.
+    pub fn lets_through<A>(&self, record: &Record<A>, now: Timestamp) -> bool {
+        self.tenant.as_ref().is_none_or(|whose| whose.is_of(&record.label))
+            && self.state.is_none_or(|state| record.state_name(now) == state)
+            && self.route.as_deref().is_none_or(|route| *record.label.route == *route)
+            && self.since.is_none_or(|since| record.created_at >= since)
+    }
 }
 
 /// Which tenant is meant.

@@ -16,7 +16,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{
     Answer, AnswerBody, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, KeptRequest,
-    Key, Label, Lease, Phase, Record, RecordId, Recover, State, TenantTag, Timestamp,
+    Key, Label, Lease, Note, Phase, Record, RecordId, Recover, Release, State, TenantTag,
+    Timestamp,
 };
 
 const ID: [u8; RecordId::LEN] = [0x1d; RecordId::LEN];
@@ -43,7 +44,7 @@ impl Golden {
 
     fn path(&self) -> PathBuf {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-        folder.join(format!("v1-{}.bin", self.name))
+        folder.join(format!("v{}-{}.bin", self.frame[2], self.name))
     }
 
     fn committed(&self) -> Vec<u8> {
@@ -93,6 +94,12 @@ fn all() -> Vec<Golden> {
             move |bytes| wire::decode_keepsake(&id, bytes),
         ),
         Golden::new(
+            "keepsake-noted",
+            noted_keepsake(),
+            move |value| wire::encode_keepsake(&id, value),
+            move |bytes| wire::decode_keepsake(&id, bytes),
+        ),
+        Golden::new(
             "checkpoint-sealed",
             sealed_checkpoint(),
             move |value| wire::encode_checkpoint(&id, value),
@@ -105,6 +112,12 @@ fn all() -> Vec<Golden> {
             (lease(), sealed_answer()),
             encode_landing,
             wire::decode_landing,
+        ),
+        Golden::new(
+            "release",
+            (lease(), Release::Forget),
+            |(lease, release)| wire::encode_release(lease, *release),
+            wire::decode_release,
         ),
         Golden::new("phase", phase(), wire::encode_phase, wire::decode_phase),
     ]
@@ -155,6 +168,16 @@ fn keepsake() -> Keepsake {
     Keepsake {
         outline: Some(Bytes::from_static(b"\x01\x02outline")),
         request: Some(Bytes::from_static(b"\x00sealed\xff")),
+        ..Keepsake::default()
+    }
+}
+
+fn noted_keepsake() -> Keepsake {
+    let note = Note { at: at(40_000), ..Note::new("alice", Some("no such charge")) };
+    Keepsake {
+        line: Some(Keepsake::line(&Method::POST, "/charges/7")),
+        note: Some(Box::new(note)),
+        ..keepsake()
     }
 }
 

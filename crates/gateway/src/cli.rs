@@ -49,3 +49,38 @@ pub fn run() -> ExitCode {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Variables whose values help may show: no credential can be part of them.
+    const SHOWN: [&str; 6] = [
+        "SELFSAME_LISTEN",
+        "SELFSAME_ADMIN",
+        "SELFSAME_CONFIG",
+        "SELFSAME_ADMIN_TOKEN_FILE",
+        "SELFSAME_TOKEN_FILE",
+        "SELFSAME_SECRET_FILE",
+    ];
+
+    #[test]
+    fn help_shows_no_address_from_the_environment() {
+        let mut commands = vec![Cli::command()];
+        let mut hidden = 0;
+        while let Some(command) = commands.pop() {
+            for argument in command.get_arguments() {
+                let Some(name) = argument.get_env().and_then(|name| name.to_str()) else {
+                    continue;
+                };
+                let is_hidden = argument.is_hide_env_values_set();
+                assert!(is_hidden || SHOWN.contains(&name), "{} {name}", command.get_name());
+                hidden += usize::from(is_hidden);
+            }
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert!(hidden >= 8, "{hidden}");
+    }
+}

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use selfsame::Idempotency;
 use selfsame::seal::Seal;
-use selfsame_core::FullStore;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
@@ -16,14 +15,15 @@ use crate::checkpoints::Checkpoints;
 use crate::completer::Completer;
 use crate::config::Config;
 use crate::contract::ContractPage;
-use crate::installation::{self, NewIdentity};
+use crate::installation::{self, NewIdentity, Opened};
 use crate::live::{self, Live, Origin};
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
+use crate::shutdown::Shutdown;
 use crate::status::StatusPage;
 use crate::tls::Tls;
 use crate::workers::Workers;
-use crate::{background, reaper, server, telemetry};
+use crate::{background, server, telemetry};
 
 /// How many connections may wait to be accepted. One more is dropped, and its client tries again
 /// only after a second.
@@ -37,10 +37,10 @@ pub(crate) struct Gateway {
     checkpoints: Option<Checkpoints>,
     workers: Workers,
     room: Arc<Room>,
-    store: Arc<dyn FullStore>,
     idempotency: Idempotency,
     completer: Completer,
     audit: Option<Audit>,
+    shutdown: Shutdown,
     stop: CancellationToken,
     live: Arc<Live>,
 }
@@ -52,8 +52,9 @@ impl Gateway {
         config: Config,
         origin: Origin,
         new_identity: NewIdentity,
-        stop: CancellationToken,
+        shutdown: Shutdown,
     ) -> Result<Self> {
+        let stop = CancellationToken::new();
         let listener = bind(config.listen, "--listen")?;
         let admin_listener = bind(config.admin.listen, "--admin")?;
         let checkpoints_listener = match &config.checkpoints {
@@ -63,7 +64,7 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let (store, audit) = installation::open_store(&config, &seal).await?;
+        let Opened { store, audit, redis } = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
@@ -99,10 +100,12 @@ impl Gateway {
         let admin = Admin {
             live: live.clone(),
             store: store.clone(),
+            redis,
+            keys: idempotency.admin_service(),
             metrics,
             token,
             on_loopback,
-            stop: stop.clone(),
+            stop: shutdown.announced.clone(),
         };
         let admin = Arc::new(admin);
         let completer = Completer {
@@ -118,10 +121,10 @@ impl Gateway {
             checkpoints,
             workers,
             room,
-            store,
             idempotency,
             completer,
             audit,
+            shutdown,
             stop,
             live,
         })
@@ -148,9 +151,8 @@ impl Gateway {
         let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
         let checkpoints =
             self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
-        let reaper = background::spawn(reaper::run(self.store, self.stop.clone()));
         let completer = background::spawn(self.completer.run());
-        let (stop, live) = (self.stop.clone(), self.live);
+        let (stop, live, shutdown) = (self.stop.clone(), self.live, self.shutdown);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {
             server::accept(self.listener, &self.workers, &self.room, &self.stop).await;
@@ -158,7 +160,8 @@ impl Gateway {
             self.idempotency.drained().await;
         };
         let over = async {
-            stop.cancelled().await;
+            shutdown.begun(|| live.shutdown_delay()).await;
+            stop.cancel();
             tokio::time::sleep(live.drain_timeout()).await;
         };
         tokio::select! {
@@ -168,8 +171,7 @@ impl Gateway {
             ),
         }
         self.workers.end();
-        // The reaper was told to stop; the admin listener told everyone that we drain.
-        let _ended = reaper.await;
+        // The admin listener told everyone that we drain.
         let _ended = completer.await;
         if let Some(audit) = self.audit {
             audit.end().await;

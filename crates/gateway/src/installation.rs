@@ -2,24 +2,35 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use selfsame::seal::Seal;
 use selfsame::stores::{
     EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, NearStore, PostgresOptions,
-    PostgresStore, RedisOptions, RedisStore, SealedStore, SplitStore, TieredOptions, TieredStore,
+    PostgresStore, RedisHealth, RedisOptions, RedisStore, SealedStore, SplitStore, TieredOptions,
+    TieredStore,
 };
-use selfsame::{Idempotency, Secret, Spool};
-use selfsame_core::FullStore;
+use selfsame::{Idempotency, Secret, Spool, Sweeping};
+use selfsame_core::{AttemptId, Filter, Find, FullStore};
 
 use crate::audit::{Audit, AuditedStore};
-use crate::config::{AuditTo, Config, Database, Lock, Redis, StoreUrl};
+use crate::config::{AuditTo, Config, Database, Lock, RouteSettings, StoreUrl};
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
 
+/// The name under which a store keeps where an unfinished copy into it comes from.
+pub(crate) const COPYING: &str = "copying";
+
+/// The name under which a store keeps that it was used.
+const FIRST_USE: &str = "first-use";
+
 /// The audit log in the folder of a store.
 const AUDIT_FILE: &str = "audit.log";
+
+/// Pause between two passes that remove expired records.
+const SWEEP_PAUSE: Duration = Duration::from_secs(30);
 
 /// Whether a changed identity is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,13 +41,18 @@ pub(crate) enum NewIdentity {
     Refuse,
 }
 
-/// Opens the configured store, whose records are sealed by `seal`, and the audit log, if there is to be
-/// one.
-pub(crate) async fn open_store(
-    config: &Config,
-    seal: &Seal,
-) -> Result<(Arc<dyn FullStore>, Option<Audit>)> {
-    let mut table = None;
+/// A store that was opened, and what goes with it.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn FullStore>,
+    /// The audit log, if there is to be one.
+    pub(crate) audit: Option<Audit>,
+    /// How a Redis stands that has claims.
+    pub(crate) redis: Option<RedisHealth>,
+}
+
+/// Opens the configured store, whose records are sealed by `seal`, and the audit log.
+pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
+    let (mut table, mut redis) = (None, None);
     let mut store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
@@ -52,14 +68,18 @@ pub(crate) async fn open_store(
             table.insert(store).clone()
         }
         StoreUrl::Redis(url) => {
-            Arc::new(RedisStore::open(url.as_str(), redis_options(&config.redis)).await?)
+            let store = RedisStore::open(url.as_str(), redis_options(config)).await?;
+            redis = Some(store.health());
+            Arc::new(store)
         }
     };
     // Below all that is around a store: it has records as they are kept there.
     match (&config.cache, config.lock, &table) {
         (Some(url), Lock::Redis, Some(table)) => {
-            let options = redis_options(&config.redis);
-            store = Arc::new(SplitStore::open(table.clone(), url.as_str(), options).await?);
+            let options = redis_options(config);
+            let split = SplitStore::open(table.clone(), url.as_str(), options).await?;
+            redis = Some(split.health());
+            store = Arc::new(split);
         }
         (Some(url), ..) => {
             let options = TieredOptions::default();
@@ -82,7 +102,8 @@ pub(crate) async fn open_store(
     if let Some(bytes_max) = config.near_cache {
         store = Arc::new(NearStore::new(store, bytes_max));
     }
-    Ok((Arc::new(SealedStore::new(store, seal.clone())), audit))
+    let store = Arc::new(SealedStore::new(store, seal.clone()));
+    Ok(Opened { store, audit, redis })
 }
 
 /// How the configured database is opened.
@@ -97,8 +118,19 @@ pub(crate) fn postgres_options(database: &Database) -> PostgresOptions {
     }
 }
 
-fn redis_options(redis: &Redis) -> RedisOptions {
-    let mut options = RedisOptions::default().wait_replicas(redis.wait_replicas.unwrap_or(0));
+/// How the configured Redis is opened.
+pub(crate) fn redis_options(config: &Config) -> RedisOptions {
+    let redis = &config.redis;
+    let known_for = |settings: &RouteSettings| match config.lock {
+        Lock::Redis => settings.lease,
+        Lock::Store => {
+            settings.retention.saturating_add(settings.remember).saturating_add(settings.lease)
+        }
+    };
+    let of_routes = config.routes.iter().map(|route| &route.settings);
+    let longest = of_routes.chain([&config.defaults]).map(known_for).max().unwrap_or_default();
+    let mut options =
+        RedisOptions::default().wait_replicas(redis.wait_replicas.unwrap_or(0)).known_for(longest);
     if redis.accept_loss {
         options = options.accept_loss();
     }
@@ -108,19 +140,46 @@ fn redis_options(redis: &Redis) -> RedisOptions {
     options
 }
 
+/// Refuses a store into which a copy is not finished, and warns of one that knows no key yet.
+async fn check_contents(config: &Config, store: &dyn FullStore) -> Result<()> {
+    let place = config.store.shown();
+    let source = store.fact_or(COPYING, b"").await?;
+    if !source.is_empty() {
+        let source = String::from_utf8_lossy(&source).into_owned();
+        bail!(
+            "a copy from {source} to {place} is not finished, so keys that are still to come would \
+             run again; run `selfsame store copy {source} {place}` again, with the same stores"
+        );
+    }
+    let mark = AttemptId::random();
+    let is_first = store.fact_or(FIRST_USE, mark.as_bytes()).await? == mark.as_bytes();
+    let all = Find::Matching { filter: Filter::default(), after: None };
+    if is_first && store.find(&all, 1).await?.is_empty() {
+        tracing::warn!(
+            store = place,
+            "this store is new: no key is known in it, so a retry of earlier work runs again. If you \
+             changed the store, or the folder in which the gateway is started, go back, or copy the \
+             records with `selfsame store copy`"
+        );
+    }
+    Ok(())
+}
+
 /// Idempotency on `store`, with the installation's secret and an identity that was checked.
 pub(crate) async fn idempotency(
     config: &Config,
     store: Arc<dyn FullStore>,
     new_identity: NewIdentity,
 ) -> Result<Idempotency> {
+    check_contents(config, &*store).await?;
     let secret = match &config.secret_file {
         Some(path) => secret_in(path)?,
         None => Idempotency::stored_secret(&*store).await?,
     };
     check_identity(config, &*store, &secret, new_identity).await?;
     let spool = config.spool.clone().map(Spool::new);
-    let idempotency = Idempotency::new(store, secret, spool);
+    let sweeping = Sweeping::every(SWEEP_PAUSE).counted();
+    let idempotency = Idempotency::new(store, secret, spool).sweeping(sweeping);
     idempotency.land_spooled().await;
     Ok(idempotency)
 }

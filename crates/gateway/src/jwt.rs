@@ -4,6 +4,7 @@
 //! tenant's. It is verified whole, by keys and algorithms that the configuration names and never by what
 //! the token says of itself: a replay is served before the upstream can look at it.
 
+use http::HeaderValue;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 use jsonwebtoken::errors::ErrorKind;
@@ -14,6 +15,7 @@ use selfsame::tenant::MissingTenant;
 use serde_json::{Map, Value};
 
 use crate::config;
+use crate::tls::files::Unfit;
 
 /// A shorter shared secret can be guessed by whoever has a token.
 const SECRET_BYTES_MIN: usize = 32;
@@ -35,10 +37,10 @@ struct Known {
 }
 
 impl Verifier {
-    /// As `jwt` says, or what is wrong with its keys.
-    pub(crate) fn new(jwt: &config::Jwt) -> Result<Self, String> {
+    /// As `jwt` says, or the setting that is wrong, and why.
+    pub(crate) fn new(jwt: &config::Jwt) -> Result<Self, Unfit> {
         let keys = match jwt.keys.trim_ascii_start().first() {
-            Some(b'{') => from_set(&jwt.keys, &jwt.algorithms)?,
+            Some(b'{') => from_set(&jwt.keys, &jwt.algorithms).map_err(unfit_keys)?,
             _ => vec![Known { id: None, algorithm: None, key: from_file(jwt)? }],
         };
         let mut validation = Validation::new(jwt.algorithms[0]);
@@ -54,13 +56,13 @@ impl Verifier {
 
     /// The tenant in `claim` of the token that a request shows.
     pub(crate) fn tenant(&self, claim: &str, parts: &Parts) -> Result<Tenant, MissingTenant> {
-        let claims = self.claims(token(parts)?).map_err(MissingTenant::new)?;
+        let claims = self.claims(token(parts)?).map_err(unbelieved)?;
         let name = match claims.get(claim) {
             Some(Value::String(text)) if !text.is_empty() => text.clone(),
             Some(Value::Number(number)) => number.to_string(),
             _ => {
                 let text = format!("the token has no claim {claim:?} that names its caller");
-                return Err(MissingTenant::new(text));
+                return Err(unbelieved(text));
             }
         };
         Ok(Tenant::named(&source(claim, &self.issuer), &name))
@@ -102,6 +104,11 @@ fn token(parts: &Parts) -> Result<&[u8], MissingTenant> {
         Some((_, token)) => Ok(token.trim_ascii()),
         None => Err(MissingTenant::new(NO_TOKEN)),
     }
+}
+
+/// Refuses a token that was shown (RFC 6750, section 3.1).
+fn unbelieved(detail: String) -> MissingTenant {
+    MissingTenant::new(detail).challenge(HeaderValue::from_static("Bearer error=\"invalid_token\""))
 }
 
 /// Why a token is not believed, for its sender.
@@ -147,20 +154,28 @@ fn signs(jwk: &Jwk) -> bool {
 }
 
 /// The one key of a file that is no set.
-fn from_file(jwt: &config::Jwt) -> Result<DecodingKey, String> {
+fn from_file(jwt: &config::Jwt) -> Result<DecodingKey, Unfit> {
     let families =
         [AlgorithmFamily::Rsa, AlgorithmFamily::Ec, AlgorithmFamily::Ed, AlgorithmFamily::Hmac];
     let fits = |family: &AlgorithmFamily| {
         jwt.algorithms.iter().all(|algorithm| family.algorithms().contains(algorithm))
     };
     let not_a_key = |error| format!("is no public key in PEM for {:?}: {error}", jwt.algorithms);
-    match families.into_iter().find(fits) {
+    let key = match families.into_iter().find(fits) {
         Some(AlgorithmFamily::Rsa) => DecodingKey::from_rsa_pem(&jwt.keys).map_err(not_a_key),
         Some(AlgorithmFamily::Ec) => DecodingKey::from_ec_pem(&jwt.keys).map_err(not_a_key),
         Some(AlgorithmFamily::Ed) => DecodingKey::from_ed_pem(&jwt.keys).map_err(not_a_key),
         Some(AlgorithmFamily::Hmac) => secret(jwt.keys.trim_ascii()),
-        None => Err("one key cannot be used with all of these algorithms".to_owned()),
-    }
+        None => {
+            let text = "one key cannot be used with all of these algorithms".to_owned();
+            return Err(Unfit { setting: "algorithms", text });
+        }
+    };
+    key.map_err(unfit_keys)
+}
+
+fn unfit_keys(text: String) -> Unfit {
+    Unfit { setting: "key_file", text }
 }
 
 fn secret(bytes: &[u8]) -> Result<DecodingKey, String> {
@@ -296,7 +311,9 @@ mod tests {
         assert_eq!(named(&verifier, "sub", &token(None, new)), unknown);
         assert!(named(&verifier, "sub", &token(Some("old"), new)).is_err());
         let wrong = Verifier::new(&settings(set.as_bytes(), &[Algorithm::RS256])).err();
-        assert_eq!(wrong.as_deref(), Some("holds no key that the algorithms can be used with"));
+        let wrong = wrong.expect("no such key");
+        assert_eq!(wrong.text, "holds no key that the algorithms can be used with");
+        assert_eq!(wrong.setting, "key_file");
     }
 
     #[test]
@@ -313,7 +330,7 @@ mod tests {
         ];
         for (keys, algorithms, reason) in table {
             let wrong = Verifier::new(&settings(keys, algorithms)).err().expect(reason);
-            assert!(wrong.starts_with(reason), "{wrong}");
+            assert!(wrong.text.starts_with(reason), "{wrong}");
         }
     }
 }

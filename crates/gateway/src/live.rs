@@ -69,6 +69,10 @@ impl Live {
         self.contract.read().clone()
     }
 
+    pub(crate) fn shutdown_delay(&self) -> Duration {
+        self.served.lock().shutdown_delay
+    }
+
     pub(crate) fn drain_timeout(&self) -> Duration {
         self.served.lock().drain_timeout
     }

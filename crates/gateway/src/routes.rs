@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request};
+use http::Request;
 use ipnet::IpNet;
 use parking_lot::{RwLock, RwLockReadGuard};
 use selfsame::{Dialect, Idempotency, IdempotencyLayer, IdempotencyService, Policy, Work};
-use selfsame_core::headers::authority;
 use tower_layer::Layer;
 
 use crate::checkpoints::Invitation;
@@ -15,6 +14,7 @@ use crate::config::{self, Config, Host, RouteSettings, TenantSource};
 use crate::contract::ContractPage;
 use crate::forward_auth::ForwardAuth;
 use crate::jwt::Verifier;
+use crate::route_table::RouteTable;
 use crate::status::{LookUp, StatusPage};
 use crate::tenant;
 use crate::tls::files::Unfit;
@@ -30,9 +30,7 @@ pub(crate) struct Protected {
 
 /// Every route's policy around its upstream.
 pub(crate) struct Routes {
-    /// The closest host first.
-    at_host: Vec<(Host, Paths)>,
-    anywhere: Paths,
+    table: RouteTable<Protected>,
     otherwise: Protected,
     pages: Pages,
     tells_status: bool,
@@ -48,14 +46,6 @@ pub(crate) struct Pages {
     pub(crate) contract: Option<Arc<ContractPage>>,
     /// Asked only where the configuration has it switched on.
     pub(crate) status: Arc<StatusPage>,
-}
-
-#[derive(Default)]
-struct Paths {
-    /// A router for each method, because `PUT /a` must not hide `POST /{*rest}` from a `POST /a`.
-    taken: Vec<(Method, matchit::Router<Protected>)>,
-    /// Where requests with other methods go; empty where all have the same upstream.
-    passing: matchit::Router<Protected>,
 }
 
 /// The routes that count; others may take their place while requests come and go.
@@ -87,6 +77,8 @@ pub(crate) struct Protection {
 }
 
 struct Guard {
+    /// The route's name.
+    name: Arc<str>,
     layer: IdempotencyLayer,
     dialect: Dialect,
     invitation: Option<Invitation>,
@@ -124,7 +116,8 @@ impl Protection {
             let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
             let asks = matches!(settings.tenant, TenantSource::ForwardAuth { .. });
             let (trusted, auth) = (trusted.clone(), auth.clone().filter(|_| asks));
-            Guard { layer: idempotency.layer(policy), dialect, invitation, trusted, auth }
+            let (name, layer) = (name.into(), idempotency.layer(policy));
+            Guard { name, layer, dialect, invitation, trusted, auth }
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
@@ -135,8 +128,9 @@ impl Protection {
 
 impl Guard {
     fn before(&self, upstream: &Upstream) -> Protected {
-        let Self { layer, dialect, invitation, trusted, auth } = self;
-        let upstream = upstream.for_route(dialect.clone(), invitation.clone(), trusted.clone());
+        let Self { name, layer, dialect, invitation, trusted, auth } = self;
+        let (dialect, invitation) = (dialect.clone(), invitation.clone());
+        let upstream = upstream.for_route(name, dialect, invitation, trusted.clone());
         Protected { service: layer.layer(upstream), auth: auth.clone() }
     }
 }
@@ -156,10 +150,8 @@ impl Routes {
             upstreams.at(address, &protection.outward, &known).clone()
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
-        let (at_host, anywhere) = Default::default();
         let mut routes = Self {
-            at_host,
-            anywhere,
+            table: RouteTable::default(),
             otherwise,
             pages,
             tells_status: config.status,
@@ -169,20 +161,10 @@ impl Routes {
         let has_several = config.routes.iter().any(|route| route.upstream.is_some());
         for (route, guard) in config.routes.iter().zip(&protection.routes) {
             let upstream = upstream(&route.upstream);
-            let protected = guard.before(&upstream);
-            let paths = routes.at(route.host.as_ref());
-            for method in &route.settings.methods {
-                let inserted = paths.of(method).insert(&route.pattern, protected.clone());
-                inserted.expect("the configuration was checked for clashes");
-            }
-            if has_several {
-                let passing = protection.otherwise.before(&upstream);
-                // Another route of the same path leads to the same upstream: that was checked.
-                let _known = paths.passing.insert(&route.pattern, passing);
-            }
+            let passing = has_several.then(|| protection.otherwise.before(&upstream));
+            routes.table.add(route, guard.before(&upstream), passing);
         }
         routes.upstreams = upstreams;
-        routes.at_host.sort_by_key(|(host, _)| host.rank());
         routes
     }
 
@@ -193,9 +175,7 @@ impl Routes {
 
     /// The upstream behind the policy of this request.
     pub(crate) fn find<B>(&self, request: &Request<B>) -> Protected {
-        let found = self.find_by(request, Paths::taker);
-        // Only what no route takes: a path that leads elsewhere never takes protection away.
-        let found = found.or_else(|| self.find_by(request, Paths::way));
+        let found = self.table.taker(request).or_else(|| self.table.passing(request));
         found.unwrap_or(&self.otherwise).clone()
     }
 
@@ -213,53 +193,6 @@ impl Routes {
 
     pub(crate) fn status_page(&self) -> Arc<StatusPage> {
         self.pages.status.clone()
-    }
-
-    /// What `find` gives for the closest host, or else for any.
-    fn find_by<'a, B>(
-        &'a self,
-        request: &Request<B>,
-        find: impl Fn(&'a Paths, &Request<B>) -> Option<&'a Protected>,
-    ) -> Option<&'a Protected> {
-        let at_host = || {
-            let authority = authority(request.uri(), request.headers())?;
-            let mut fitting = self.at_host.iter().filter(|(host, _)| host.fits(&authority));
-            fitting.find_map(|(_, paths)| find(paths, request))
-        };
-        let at_host = if self.at_host.is_empty() { None } else { at_host() };
-        at_host.or_else(|| find(&self.anywhere, request))
-    }
-
-    fn at(&mut self, host: Option<&Host>) -> &mut Paths {
-        let Some(host) = host else { return &mut self.anywhere };
-        let known = self.at_host.iter().position(|(found, _)| found == host);
-        let at = known.unwrap_or_else(|| {
-            self.at_host.push((host.clone(), Paths::default()));
-            self.at_host.len() - 1
-        });
-        &mut self.at_host[at].1
-    }
-}
-
-impl Paths {
-    /// The route that takes a request.
-    fn taker<B>(&self, request: &Request<B>) -> Option<&Protected> {
-        let (_, paths) = self.taken.iter().find(|(method, _)| method == request.method())?;
-        Some(paths.at(request.uri().path()).ok()?.value)
-    }
-
-    /// Where a request's path leads.
-    fn way<B>(&self, request: &Request<B>) -> Option<&Protected> {
-        Some(self.passing.at(request.uri().path()).ok()?.value)
-    }
-
-    fn of(&mut self, method: &Method) -> &mut matchit::Router<Protected> {
-        let known = self.taken.iter().position(|(found, _)| found == method);
-        let at = known.unwrap_or_else(|| {
-            self.taken.push((method.clone(), matchit::Router::new()));
-            self.taken.len() - 1
-        });
-        &mut self.taken[at].1
     }
 }
 
@@ -288,6 +221,9 @@ fn policy(
         .probe(settings.probe.clone())
         .completing(settings.completing.clone())
         .server_errors(settings.server_errors)
+        .final_statuses(settings.final_statuses.clone())
+        .transient_statuses(settings.transient_statuses.clone())
+        .unknown_statuses(settings.unknown_statuses.clone())
         .on_conflict(settings.on_conflict)
         .wait_max(settings.wait_max)
         .retention(settings.retention)

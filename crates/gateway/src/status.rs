@@ -10,7 +10,7 @@ use axum::extract::Query;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HOST};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use selfsame::{Problem, ProblemDetails, StoreError};
 use selfsame_core::{FullStore, Record, RecordId, State, Timestamp};
@@ -22,6 +22,7 @@ use crate::admin::date;
 use crate::contract::{ContractPage, not_allowed};
 use crate::door::Body;
 use crate::routes::Protected;
+use crate::target;
 
 /// How many keys are looked up at once. One more is told to come back.
 const AT_ONCE_MAX: usize = 64;
@@ -156,16 +157,10 @@ fn named<B>(request: &Request<B>) -> Option<Request<()>> {
         route: String,
     }
     let Query(Asked { route }) = Query::try_from_uri(request.uri()).ok()?;
-    let (method, target) = route.split_once(' ')?;
-    let (host, path) = target.split_at(target.find('/')?);
-    let host = match host {
-        "" => request.headers().get(HOST).cloned(),
-        host => Some(HeaderValue::from_str(host).ok()?),
-    };
-    let mut named = Request::new(());
-    *named.method_mut() = method.parse().ok()?;
-    *named.uri_mut() = path.parse::<Uri>().ok()?;
-    named.headers_mut().extend(host.map(|host| (HOST, host)));
+    let mut named = target::named(&route)?;
+    if !named.headers().contains_key(HOST) {
+        named.headers_mut().extend(request.headers().get(HOST).map(|host| (HOST, host.clone())));
+    }
     Some(named)
 }
 

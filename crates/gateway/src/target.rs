@@ -16,6 +16,20 @@ pub(crate) fn host_to_headers<B>(request: &mut Request<B>) {
     }
 }
 
+/// A request with the method and path that `text` names: `POST /v1/charges`, or with a host before
+/// the path, `POST api.example.com/v1/charges`.
+pub(crate) fn named(text: &str) -> Option<Request<()>> {
+    let (method, target) = text.split_once(' ')?;
+    let (host, path) = target.split_at(target.find('/')?);
+    let mut named = Request::new(());
+    *named.method_mut() = method.parse().ok()?;
+    *named.uri_mut() = path.parse::<Uri>().ok()?;
+    if !host.is_empty() {
+        named.headers_mut().insert(HOST, HeaderValue::from_str(host).ok()?);
+    }
+    Some(named)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

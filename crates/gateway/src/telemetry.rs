@@ -14,13 +14,14 @@ const LOG_VARIABLE: &str = "SELFSAME_LOG";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 /// The counters that have no labels.
-const COUNTERS: [&str; 9] = [
+const COUNTERS: [&str; 10] = [
     "selfsame_fenced_writes_total",
     "selfsame_leases_expired_total",
     "selfsame_reaped_total",
     "selfsame_buried_total",
     "selfsame_damaged_records_total",
     "selfsame_erased_total",
+    "selfsame_held_total",
     "selfsame_tls_failures_total",
     "selfsame_shed_requests_total",
     "selfsame_refused_connections_total",
@@ -31,11 +32,6 @@ const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 pub(crate) fn reloaded(is_taken: bool) {
     let result = if is_taken { "taken" } else { "refused" };
     metrics::counter!("selfsame_reloads_total", "result" => result).increment(1);
-}
-
-/// Counts records that an operator has had erased.
-pub(crate) fn erased(records: usize) {
-    metrics::counter!("selfsame_erased_total").increment(records as u64);
 }
 
 /// Logs as JSON, one object a line; as plain text where a person watches.

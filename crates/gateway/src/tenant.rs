@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use http::HeaderName;
 use http::request::Parts;
+use http::{HeaderName, HeaderValue};
 use ipnet::IpNet;
 use selfsame::Tenant;
 use selfsame::tenant::{self, MissingTenant};
@@ -21,7 +21,8 @@ pub(crate) fn from_source(
     verifier: Option<Arc<Verifier>>,
 ) -> impl Fn(&Parts) -> Result<Tenant, MissingTenant> + Send + Sync + 'static {
     move |parts| match &source {
-        TenantSource::Authorization => tenant::authorization(parts),
+        TenantSource::Authorization => authorized(parts, &trusted),
+        TenantSource::Credential(name) => tenant::credential(parts, name),
         TenantSource::Cookie(name) => tenant::cookie(parts, name),
         TenantSource::Header(_) if !is_trusted(parts, &trusted) => Err(MissingTenant::new(
             "this service knows its callers by a header that only its own proxies may set, and \
@@ -34,6 +35,22 @@ pub(crate) fn from_source(
         TenantSource::ForwardAuth { header } => vouched_for(parts, header),
         TenantSource::Mtls => certified(parts),
         TenantSource::None => tenant::none(parts),
+    }
+}
+
+/// The credential in `Authorization`. A certificate is a credential too, so those who have shown
+/// only that do not share the anonymous tenant; a proxy's own tells nothing of its callers.
+fn authorized(parts: &Parts, trusted: &[IpNet]) -> Result<Tenant, MissingTenant> {
+    let tenant = tenant::authorization(parts)?;
+    let peer: Option<&Peer> = parts.extensions.get();
+    let is_certified = peer.is_some_and(|peer| peer.holder.is_some() && !peer.is_among(trusted));
+    match tenant.is_shared() && is_certified {
+        true => Err(MissingTenant::new(
+            "the request came with a client certificate and no Authorization header, so callers \
+             cannot be told apart; send the credential in Authorization, or have the service take \
+             callers from their certificates: tenant = \"mtls\"",
+        )),
+        false => Ok(tenant),
     }
 }
 
@@ -60,6 +77,7 @@ fn certified(parts: &Parts) -> Result<Tenant, MissingTenant> {
         None => Err(MissingTenant::new(
             "this service knows its callers by their client certificates; connect with one that \
              says whose it is",
-        )),
+        )
+        .challenge(HeaderValue::from_static("ClientCertificate"))),
     }
 }

@@ -62,7 +62,8 @@ impl Wish {
                 Ok((client, server)) => {
                     let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
                     let ended = copy_bidirectional(&mut client, &mut server).await;
-                    tracing::debug!(?ended, "a connection that had left HTTP ended");
+                    let error = ended.err().map(tracing::field::display);
+                    tracing::debug!(error, "a connection that had left HTTP ended");
                 }
                 Err(error) => tracing::debug!(%error, "a connection did not leave HTTP"),
             }

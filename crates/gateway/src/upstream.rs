@@ -3,11 +3,13 @@
 //! Never sent, sent without a whole answer, answered: only the first is safe to try again, so a
 //! request of which one byte went out is never sent twice.
 
+mod failures;
 mod headers;
 mod http2;
 mod inquiry;
 mod tls;
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -18,7 +20,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, TE, UPGRADE};
 use http::request::Parts;
-use http::uri::{PathAndQuery, Uri};
+use http::uri::{Authority, PathAndQuery, Uri};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -28,7 +30,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use ipnet::IpNet;
-use selfsame::{BoxError, Dialect, Outcome, Problem, ProblemDetails, Profile, Run};
+use parking_lot::Mutex;
+use selfsame::{BoxError, Dialect, Problem, Profile, Run};
 use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
@@ -38,6 +41,7 @@ use crate::forwarded;
 use crate::peer::Peer;
 use crate::tls::files::Unfit;
 use crate::upgrade::Wish;
+use failures::{About, Failures};
 use http2::{Connections, Slot};
 pub(crate) use inquiry::Inquiry;
 pub(crate) use tls::ClientTls;
@@ -68,6 +72,10 @@ pub(crate) struct Upstream {
     invitation: Option<Invitation>,
     /// Whose word on a request's way counts.
     trusted: Arc<[IpNet]>,
+    /// The route that it serves, for the log.
+    route: Arc<str>,
+    /// Shared by all routes and threads: what fails for one fails for the others.
+    failures: Arc<Failures>,
 }
 
 /// The services behind the gateway, one for each address: routes share their connections, and those
@@ -97,6 +105,8 @@ impl Upstreams {
 #[derive(Clone)]
 pub(crate) struct Outward {
     connect_timeout: Duration,
+    /// By host and port, for all threads.
+    failures: Arc<Mutex<HashMap<Authority, Arc<Failures>>>>,
     /// There where an upstream is spoken to over TLS.
     tls: Option<Arc<ClientTls>>,
 }
@@ -109,13 +119,18 @@ impl Outward {
     pub(crate) fn open(config: &Config) -> Result<Self, Unfit> {
         let tls = config.has_encrypted_upstream().then(|| ClientTls::open(&config.upstream_tls));
         let tls = tls.transpose()?.map(Arc::new);
-        Ok(Self { connect_timeout: config.connect_timeout, tls })
+        Ok(Self { connect_timeout: config.connect_timeout, failures: Arc::default(), tls })
     }
 
     /// The same, where each host must show a certificate for its own name.
     fn by_own_names(&self) -> Self {
         let tls = self.tls.as_ref().map(|tls| Arc::new(tls.by_own_names()));
-        Self { connect_timeout: self.connect_timeout, tls }
+        Self { tls, ..self.clone() }
+    }
+
+    /// The failures of the upstream at `address`.
+    fn failures(&self, address: &config::Upstream) -> Arc<Failures> {
+        self.failures.lock().entry(address.authority.clone()).or_default().clone()
     }
 
     fn connector(&self, tcp: HttpConnector, address: &config::Upstream) -> Connector {
@@ -151,7 +166,8 @@ impl Upstream {
             Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, &outward))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        Self { link, address, outward, dialect, invitation: None, trusted: Arc::default() }
+        let (trusted, route, failures) = (Arc::default(), "".into(), outward.failures(&address));
+        Self { link, address, outward, dialect, invitation: None, trusted, route, failures }
     }
 
     /// Whether it is the one that [`Upstream::new`] would make.
@@ -159,15 +175,15 @@ impl Upstream {
         self.address == *address && self.outward.is_same_for(address, outward)
     }
 
-    /// The same for a route that words its refusals so, whose runs are told this, and that trusts
-    /// these proxies.
+    /// A copy for one route, by its name: its error format, checkpoint headers and trusted proxies.
     pub(crate) fn for_route(
         &self,
+        route: &str,
         dialect: Dialect,
         invitation: Option<Invitation>,
         trusted: Arc<[IpNet]>,
     ) -> Self {
-        Self { dialect, invitation, trusted, ..self.clone() }
+        Self { route: route.into(), dialect, invitation, trusted, ..self.clone() }
     }
 
     async fn forward<B>(&self, request: Request<B>) -> Forwarded
@@ -269,10 +285,19 @@ where
         let upstream = self.clone();
         Box::pin(async move {
             let dialect = upstream.dialect.to_sender_of(request.headers());
+            let run = request.extensions().get::<Run>();
+            let about = About {
+                record: run.map(|run| run.lease().id),
+                method: request.method().clone(),
+                uri: request.uri().clone(),
+            };
             Ok(match upstream.forward(request).await {
-                Forwarded::Answered(response) => answered(response),
-                Forwarded::NeverSent(error) => unreachable(&*error, &dialect),
-                Forwarded::AnswerLost(error) => answer_lost(&*error, &dialect),
+                Forwarded::Answered(response) => {
+                    upstream.is_back();
+                    answered(response)
+                }
+                Forwarded::NeverSent(error) => upstream.unreachable(&*error, about, &dialect),
+                Forwarded::AnswerLost(error) => upstream.answer_lost(&*error, about, &dialect),
             })
         })
     }
@@ -291,38 +316,6 @@ fn answered(mut response: Response<Answered>) -> Response<UpstreamBody> {
     }
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
-}
-
-fn unreachable(error: &dyn std::error::Error, dialect: &Dialect) -> Response<UpstreamBody> {
-    tracing::warn!(error = chain(error), "the upstream cannot be reached");
-    let detail = "the service did not take the request, so it was not carried out; try again";
-    let details = ProblemDetails::new(Problem::UpstreamUnreachable, detail);
-    stand_in(dialect.response(&details), Outcome::NeverRan)
-}
-
-fn answer_lost(error: &dyn std::error::Error, dialect: &Dialect) -> Response<UpstreamBody> {
-    tracing::warn!(error = chain(error), "the upstream's answer was lost");
-    let detail = "the request was sent and its answer was lost, so it may have been carried out; \
-                  without a key it cannot safely be sent again";
-    let details = ProblemDetails::new(Problem::UpstreamFailed { held: true }, detail);
-    stand_in(dialect.response(&details), Outcome::AnswerLost)
-}
-
-fn stand_in(mut response: Response<Bytes>, outcome: Outcome) -> Response<UpstreamBody> {
-    response.extensions_mut().insert(outcome);
-    response.map(|body| Either::Right(Full::new(body)))
-}
-
-/// An error with its causes: the outer one alone often says only "client error".
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// The upstream's answer, with its place on the connection it comes over.

@@ -50,7 +50,7 @@ impl Completing {
         let doublings = record.attempt.saturating_sub(1).min(20);
         let pause = self.after.saturating_mul(1 << doublings).min(PAUSE_MAX.max(self.after));
         let at = record.attempt as usize % RecordId::LEN;
-        pause + pause / 4 * u32::from(record.id.as_bytes()[at]) / 256
+        pause.saturating_add(pause / 1024 * u32::from(record.id.as_bytes()[at]))
     }
 }
 
@@ -194,7 +194,10 @@ async fn hold(engine: &Engine, ask: &Ask, policy: &Policy) -> Ending {
     let held = claim.start().release(Release::Hold).await;
     engine.waiters.wake(&ask.id);
     match held {
-        Ok(_) => Ending::Held,
+        Ok(_) => {
+            engine.warn_if_held(&ask.id, "it was tried too often").await;
+            Ending::Held
+        }
         Err(error) => {
             tracing::warn!(%error, record = ask.id.short(), "an abandoned key was not held yet");
             Ending::Left

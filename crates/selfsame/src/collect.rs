@@ -1,8 +1,11 @@
 //! Reading a body: whole where it fits, as far as needed where it does not.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
@@ -23,6 +26,8 @@ pub(crate) enum Collected<R> {
     },
     /// It ended in the middle, or took too long.
     Broken,
+    /// It panicked, which is the handler's crash as well.
+    Panicked(Box<dyn Any + Send>),
 }
 
 /// A body, as far as it was read.
@@ -45,10 +50,13 @@ where
     R: Body<Data = Bytes>,
 {
     let mut body = Box::pin(body);
-    match patience::before(deadline, read(body.as_mut(), bytes_max)).await {
-        Some(Read::Whole { data, trailers }) => Collected::Whole { data, trailers },
-        Some(Read::Over { begun }) => Collected::Over { begun, rest: body },
-        Some(Read::Broken) | None => Collected::Broken,
+    // A body is not read on after a panic, so no one meets its broken state.
+    let reading = AssertUnwindSafe(read(body.as_mut(), bytes_max)).catch_unwind();
+    match patience::before(deadline, reading).await {
+        Some(Ok(Read::Whole { data, trailers })) => Collected::Whole { data, trailers },
+        Some(Ok(Read::Over { begun })) => Collected::Over { begun, rest: body },
+        Some(Ok(Read::Broken)) | None => Collected::Broken,
+        Some(Err(payload)) => Collected::Panicked(payload),
     }
 }
 

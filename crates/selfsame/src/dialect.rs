@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, LINK, ORIGIN, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use selfsame_core::headers::{STRIPE_SHOULD_RETRY, X_SHOULD_RETRY};
-use selfsame_core::{Problem, ProblemDetails};
+use selfsame_core::{Problem, ProblemDetails, RecordId};
 
 pub use cors::{InvalidOrigin, Origin};
 
@@ -98,8 +98,14 @@ impl Dialect {
         }
     }
 
-    /// A problem as a response, with the headers that belong to it.
+    /// Refuses a request: logs the problem, and returns it as a response.
     pub fn response(&self, details: &ProblemDetails) -> Response<Bytes> {
+        self.log(details);
+        self.render(details)
+    }
+
+    /// A problem as a response, with the headers that belong to it.
+    pub fn render(&self, details: &ProblemDetails) -> Response<Bytes> {
         let problem = details.problem;
         let mut response = match (self.protocol, self.manners.profile) {
             (Protocol::Grpc, _) => grpc::trailers_only(details),
@@ -123,6 +129,24 @@ impl Dialect {
         }
         cors::open(headers, &self.manners.readers, self.sender.as_ref());
         response
+    }
+
+    /// Logs a refusal, so that its `instance` can be looked up.
+    fn log(&self, details: &ProblemDetails) {
+        let problem = details.problem;
+        let reason = match problem {
+            // The detail may name members of the request's body.
+            Problem::KeyReused => problem.title(),
+            _ => &details.detail,
+        };
+        tracing::debug!(
+            record = details.record.as_ref().map(RecordId::short),
+            problem = problem.slug(),
+            status = self.status(problem).as_u16(),
+            instance = details.instance,
+            reason,
+            "refused"
+        );
     }
 
     /// Makes the headers of a recorded answer fit the page that asks again.

@@ -5,22 +5,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use selfsame_core::{FullStore, Key, Secret, Store, StoreError};
+use selfsame_core::{FullStore, Key, RecordId, Secret, State, Store, StoreError};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
-use crate::background::{self, GiveBack};
 use crate::landing::Landing;
 use crate::layer::IdempotencyLayer;
+use crate::log_throttle::LogThrottle;
 use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
 use crate::probe::Probes;
 use crate::quota::Quotas;
+use crate::renewals::Renewals;
+use crate::running::Running;
 use crate::seal::Seal;
 use crate::spool::Spool;
 use crate::stores::{Journal, Metered, journal_of, sealed};
 use crate::suspicion::Suspicions;
+use crate::sweeping::{Sweeper, Sweeping};
+use crate::telemetry;
 use crate::wait::Waiters;
 
 /// The name under which a store keeps the installation's secret.
@@ -36,16 +40,19 @@ pub(crate) struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) secret: Secret,
     pub(crate) seal: Seal,
-    pub(crate) give_back: Arc<GiveBack>,
     pub(crate) landing: Arc<Landing>,
+    pub(crate) renewals: Arc<Renewals>,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) suspicions: Suspicions,
     pub(crate) probes: Probes,
     pub(crate) quotas: Arc<Quotas>,
+    pub(crate) observed_quotas: Arc<Quotas>,
     /// The store, for what a person decides, or who is asked instead.
     pub(crate) people: Arc<dyn FullStore>,
     pub(crate) observers: Observers,
     pub(crate) journal: Option<Journal>,
+    pub(crate) store_failures: LogThrottle,
+    sweeper: Sweeper,
     work: TaskTracker,
 }
 
@@ -56,29 +63,42 @@ impl Idempotency {
         Ok(Self::new(store, secret, None))
     }
 
-    /// On `store` with a secret of the caller's own, and a folder for answers that the store
-    /// cannot take. Must be called on a tokio runtime.
+    /// On `store` with a secret of the caller's own, and a folder for answers and releases that the store
+    /// cannot take. Outside a tokio runtime its background tasks get threads of their own.
     pub fn new(store: Arc<dyn FullStore>, secret: Secret, spool: Option<Spool>) -> Self {
         let store = sealed(store);
         let (journal, seal) = (journal_of(&store), store.seal().clone());
-        let people = Arc::new(store.clone());
-        let store: Arc<dyn Store> = Arc::new(Metered::new(store));
+        let people: Arc<dyn FullStore> = Arc::new(store.clone());
+        let running = Arc::new(Running::new());
+        let store: Arc<dyn Store> = Arc::new(Metered::new(store, running.clone()));
+        let waiters = Waiters::new(store.bell());
         let engine = Engine {
-            give_back: Arc::new(background::releaser(store.clone())),
-            landing: Arc::new(Landing::new(store.clone(), spool, seal.clone())),
-            waiters: Waiters::new(store.bell()),
+            landing: Landing::new(store.clone(), spool, seal.clone(), waiters.clone()),
+            renewals: Renewals::new(store.clone(), running),
+            waiters,
             suspicions: Suspicions::default(),
             probes: Probes::default(),
             quotas: Arc::default(),
+            observed_quotas: Arc::default(),
+            sweeper: Sweeper::start(&people),
             people,
             observers: Observers::default(),
             journal,
+            store_failures: LogThrottle::default(),
             work: TaskTracker::new(),
             store,
             secret,
             seal,
         };
         Self { engine: Arc::new(engine) }
+    }
+
+    /// Changes how often expired records are removed, for all clones. It goes on until the last of
+    /// them, and of their layers, is dropped.
+    #[must_use]
+    pub fn sweeping(self, sweeping: Sweeping) -> Self {
+        self.engine.sweeper.set(sweeping);
+        self
     }
 
     /// The secret that `store` keeps for its installation.
@@ -106,8 +126,8 @@ impl Idempotency {
         Once::new(self.engine.clone(), function, key)
     }
 
-    /// Records what an earlier process answered and could not record. To be done before the
-    /// first request: until then such a key looks interrupted.
+    /// Records what an earlier process answered and could not record, and frees the keys that it could not
+    /// free. To be done before the first request: until then such a key looks interrupted.
     pub async fn land_spooled(&self) {
         self.engine.landing.land_spooled().await;
     }
@@ -131,6 +151,15 @@ impl Idempotency {
 }
 
 impl Engine {
+    /// Warns if this record has just become held.
+    pub(crate) async fn warn_if_held(&self, id: &RecordId, cause: &str) {
+        if let Ok(Some(record)) = self.store.get(id).await
+            && matches!(record.state, State::Held { .. })
+        {
+            telemetry::held(id, &record.label, record.keepsake.as_deref(), cause);
+        }
+    }
+
     /// Runs `work` on a task of its own: it ends even if whoever asked for it goes away.
     pub(crate) fn detach(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.work.spawn(work);

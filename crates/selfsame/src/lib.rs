@@ -17,16 +17,24 @@
 //! # }
 //! ```
 //!
+//! A layer inside a nested axum router sees paths without their prefix. The feature `axum`, on by default, gives it the
+//! whole path, so that `/v2/charges` is not taken for a retry of `/v1/charges`; see [`OriginalUri`].
+//!
 //! What a handler may want to know of its own run is in the request's extensions as [`Run`]; what
 //! became of a request is in the response's extensions as [`Served`].
 //!
 //! Services on the PostgreSQL store (feature `postgres`) can do their work in `phases` that commit in
 //! their own transactions.
 //!
+//! Expired records are removed in the background: once a minute, unless [`Sweeping`] says otherwise.
+//!
+//! Held keys are listed and resolved by [`admin`].
+//!
 //! Requests are counted through the `metrics` facade. Install its recorder before the first request:
 //! what is counted often is looked up once, and would stay silent.
 
 mod abandoned;
+pub mod admin;
 mod background;
 mod body;
 mod collect;
@@ -37,9 +45,11 @@ mod expires;
 mod grpc;
 mod landing;
 mod layer;
+mod log_throttle;
 mod look_up;
 mod observe;
 mod once;
+mod original_uri;
 mod outcome;
 mod patience;
 #[cfg(feature = "postgres")]
@@ -49,13 +59,17 @@ mod prefer;
 mod probe;
 mod quota;
 mod reject;
+mod renewals;
 mod run;
+mod running;
 pub mod seal;
 mod service;
 mod spool;
+mod statuses;
 mod steps;
 pub mod stores;
 mod suspicion;
+mod sweeping;
 mod telemetry;
 pub mod tenant;
 mod timing;
@@ -66,7 +80,10 @@ pub use body::{BoxError, RequestBody, ResponseBody};
 pub use dialect::{Dialect, InvalidOrigin, Origin, Profile};
 pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;
+#[doc(hidden)]
+pub use log_throttle::LogThrottle;
 pub use once::{Once, OnceError};
+pub use original_uri::OriginalUri;
 pub use outcome::{Outcome, Served};
 pub use policy::{
     KeyMode, Mode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
@@ -78,4 +95,6 @@ pub use selfsame_core::{
     KeyRules, Lease, Problem, ProblemDetails, Recover, Secret, StoreError, Tenant,
 };
 pub use service::IdempotencyService;
-pub use spool::Spool;
+pub use spool::{Spool, Spooled};
+pub use statuses::{InvalidStatus, StatusPattern};
+pub use sweeping::Sweeping;

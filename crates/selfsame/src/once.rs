@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -168,8 +168,10 @@ impl Once {
                 Settled::Run(claim, place) => {
                     let run = Run::new(claim.start(), place, &engine, None);
                     let call = Call { engine: &engine, policy: &policy, run: run.clone() };
-                    let mut call = Box::pin(call.make(work));
-                    let ended = steps::heartbeat(run.claim(), call.as_mut()).await;
+                    let now = Instant::now();
+                    let alive = engine.renewals.begin(run.claim(), ask.fingerprint, now);
+                    let ended = Box::pin(call.make(work, now)).await;
+                    drop(alive);
                     engine.waiters.wake(&ask.id);
                     ended
                 }
@@ -204,19 +206,26 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    async fn make<T, E, F>(self, work: impl FnOnce(Run) -> F) -> Ended<T, E>
+    async fn make<T, E, F>(self, work: impl FnOnce(Run) -> F, now: Instant) -> Ended<T, E>
     where
         T: Serialize + DeserializeOwned,
         F: Future<Output = Result<T, E>>,
     {
         let Self { engine, policy, run } = self;
         let recorder = Recorder::new(&run, (engine, policy, &policy.dialect), false);
-        let deadline = Instant::now() + policy.run_timeout;
+        let deadline = now + policy.run_timeout;
         // What `work` was at when it panicked is not met again.
         let running = AssertUnwindSafe(async { work(run.clone()).await }).catch_unwind();
         match patience::before(deadline, running).await {
             Some(Ok(Ok(value))) => {
-                let answer = kept(&value, policy.answer_bytes_max);
+                let keeping = AssertUnwindSafe(|| kept(&value, policy.answer_bytes_max));
+                let answer = match catch_unwind(keeping) {
+                    Ok(answer) => answer,
+                    Err(payload) => {
+                        recorder.release(steps::unknown(policy)).await;
+                        return Ended::Panic(payload);
+                    }
+                };
                 match recorder.complete(&answer).await {
                     Recorded::Until(_) => Ended::Result(Ok(value)),
                     Recorded::Lost => Ended::Result(stored_truth(engine, run.claim()).await),
@@ -281,7 +290,7 @@ fn refused<E>(refusal: &Refusal) -> OnceError<E> {
         Refusal::Reused(_) => OnceError::KeyReused,
         Refusal::Expired => OnceError::Expired,
         Refusal::NotKept { .. } => OnceError::NotKept,
-        Refusal::StoreDown => OnceError::StoreUnavailable,
+        Refusal::StoreDown | Refusal::RecordsLost { .. } => OnceError::StoreUnavailable,
         Refusal::Damaged => OnceError::Damaged,
         Refusal::TooMany(_) => OnceError::TooManyKeys,
         // The rest are refusals of HTTP requests, which a function is not.

@@ -5,6 +5,7 @@ use selfsame_core::headers::IDEMPOTENCY_OUTCOME;
 
 use crate::dialect::Protocol;
 use crate::grpc;
+use crate::statuses::Statuses;
 
 /// How a run ended, which decides whether its answer is kept.
 ///
@@ -29,7 +30,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What a status says by itself.
+    /// Default outcome of a status, where a route does not say otherwise.
     pub fn of(status: StatusCode) -> Self {
         match status.as_u16() {
             401 | 403 => Self::Denied,
@@ -40,17 +41,21 @@ impl Outcome {
         }
     }
 
-    /// What a handler says of its answer, or else its status; nothing where that comes last, in
-    /// the trailers. Its word is taken out.
-    pub(crate) fn told_by<R>(response: &mut Response<R>, protocol: Protocol) -> Option<Self> {
+    /// The outcome by a handler's own word, which is taken out, or else by its status and the route's
+    /// lists; nothing where that comes last, in the trailers.
+    pub(crate) fn told_by<R>(
+        response: &mut Response<R>,
+        protocol: Protocol,
+        statuses: &Statuses,
+    ) -> Option<Self> {
         let said = Self::take_from(response.headers_mut());
         let said = response.extensions_mut().remove().or(said);
         said.or_else(|| match protocol {
-            Protocol::Http => Some(Self::of(response.status())),
+            Protocol::Http => Some(statuses.outcome(response.status())),
             Protocol::Grpc => grpc::outcome(response.headers()).or_else(|| {
                 // Whoever answers a call with another status than 200 is not its server.
                 let is_foreign = response.status() != StatusCode::OK;
-                is_foreign.then(|| Self::of(response.status()))
+                is_foreign.then(|| statuses.outcome(response.status()))
             }),
         })
     }

@@ -13,6 +13,7 @@ use crate::abandoned::Completing;
 use crate::dialect::{Dialect, Profile};
 use crate::probe::Probe;
 use crate::quota::Quota;
+use crate::statuses::{StatusPattern, Statuses};
 use crate::tenant::{self, MissingTenant};
 
 /// Whether a route's requests need a key.
@@ -91,6 +92,12 @@ pub enum Work {
     Elsewhere,
 }
 
+/// Longest time that can be set, a hundred years; a longer one becomes this. Any later moment may be one that no
+/// clock can tell.
+const TIME_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// Shortest lease that can be set.
+const LEASE_MIN: Duration = Duration::from_millis(10);
+
 pub(crate) type TenantSource = dyn Fn(&Parts) -> Result<Tenant, MissingTenant> + Send + Sync;
 
 /// What one route promises, and its limits. Starts as the contract's defaults.
@@ -115,6 +122,7 @@ pub struct Policy {
     pub(crate) probe: Option<Probe>,
     pub(crate) completing: Option<Completing>,
     pub(crate) server_errors: ServerErrors,
+    pub(crate) statuses: Statuses,
     pub(crate) quota: Quota,
     pub(crate) on_conflict: OnConflict,
     pub(crate) wait_max: Duration,
@@ -159,6 +167,7 @@ impl Default for Policy {
             probe: None,
             completing: None,
             server_errors: ServerErrors::Retry,
+            statuses: Statuses::default(),
             quota: Quota::default(),
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
@@ -242,19 +251,6 @@ settings! {
     server_errors: ServerErrors;
     /// What becomes of a request whose key is being run: refused, unless set.
     on_conflict: OnConflict;
-    /// How long a request may wait for the run of its key: 10 seconds unless set.
-    wait_max: Duration;
-    /// How long a key lives from its first use: 24 hours unless set.
-    retention: Duration;
-    /// How long after it expired a key whose work was done is refused as used, and not run again:
-    /// not at all unless set.
-    remember: Duration;
-    /// How long a claim lives without renewal: 30 seconds unless set.
-    lease: Duration;
-    /// How long a client waits for its answer: 60 seconds unless set. The work goes on.
-    response_timeout: Duration;
-    /// How long the work may take: 15 minutes unless set. Then its outcome is unknown.
-    run_timeout: Duration;
     /// The largest request body that can be protected: 1 MiB unless set.
     request_bytes_max: usize;
     /// The largest answer that is kept: 1 MiB unless set.
@@ -282,6 +278,33 @@ settings! {
     dialect: Dialect;
 }
 
+macro_rules! times {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
+        impl Policy {
+            $($(#[$doc])*
+            #[must_use]
+            pub fn $name(mut self, $name: Duration) -> Self {
+                self.$name = $name.min(TIME_MAX);
+                self
+            })*
+        }
+    };
+}
+
+times! {
+    /// How long a request may wait for the run of its key: 10 seconds unless set.
+    wait_max;
+    /// How long a key lives from its first use: 24 hours unless set.
+    retention;
+    /// How long after it expired a key whose work was done is refused as used, and not run again:
+    /// not at all unless set.
+    remember;
+    /// How long a client waits for its answer: 60 seconds unless set. The work goes on.
+    response_timeout;
+    /// How long the work may take: 15 minutes unless set. Then its outcome is unknown.
+    run_timeout;
+}
+
 impl Policy {
     /// The contract's defaults for a Rust service.
     pub fn new() -> Self {
@@ -296,6 +319,14 @@ impl Policy {
         self
     }
 
+    /// How long a claim lives without renewal: 30 seconds unless set. A shorter lease than 10 ms becomes one
+    /// of 10 ms.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease.clamp(LEASE_MIN, TIME_MAX);
+        self
+    }
+
     /// Headers that are part of what a request is. Those that may differ between retries of one
     /// request are left out: `Authorization`, `Date`, `User-Agent`, `traceparent`.
     #[must_use]
@@ -305,6 +336,30 @@ impl Policy {
         names.sort_by(|a, b| a.as_str().cmp(b.as_str()));
         names.dedup();
         self.fingerprint_headers = names;
+        self
+    }
+
+    /// Statuses whose answers are kept and replayed, whatever [`Outcome::of`](crate::Outcome::of) and
+    /// `server_errors` make of them. A number goes before a class; a status in two lists is unknown
+    /// before it is final, and final before it is transient. A handler's own word goes before all.
+    #[must_use]
+    pub fn final_statuses(mut self, statuses: Vec<StatusPattern>) -> Self {
+        self.statuses.final_statuses = statuses;
+        self
+    }
+
+    /// Statuses that free their key, so that a retry runs again. Success never does: the work was
+    /// done. 401 and 403 leave no record of a first attempt.
+    #[must_use]
+    pub fn transient_statuses(mut self, statuses: Vec<StatusPattern>) -> Self {
+        self.statuses.transient_statuses = statuses;
+        self
+    }
+
+    /// Statuses after which nobody knows whether the work was done: `recover` decides.
+    #[must_use]
+    pub fn unknown_statuses(mut self, statuses: Vec<StatusPattern>) -> Self {
+        self.statuses.unknown_statuses = statuses;
         self
     }
 

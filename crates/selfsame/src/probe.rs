@@ -37,13 +37,17 @@ impl Probe {
         let (before, after) = path.split_once(KEY).ok_or(InvalidProbe)?;
         let probe = Self { before: before.to_owned(), after: after.to_owned() };
         let is_path = before.starts_with('/') && !after.contains(['{', '}']);
-        let is_sane = is_path && probe.path("k").parse::<Uri>().is_ok();
+        let path = probe.path("k");
+        let is_sane = is_path && path.parse::<Uri>().is_ok() && !has_dot_segment(&path);
         is_sane.then_some(probe).ok_or(InvalidProbe)
     }
 
-    /// The path to ask about `key`.
-    pub(crate) fn of(&self, key: &Key) -> Uri {
-        self.path(key.as_str()).parse().expect("it was tried with another key")
+    /// The path to ask about `key`; nothing where somebody on the way may take it for another one. A segment
+    /// of dots cannot be written in a way that everybody leaves alone.
+    pub(crate) fn of(&self, key: &Key) -> Option<Uri> {
+        let path = self.path(key.as_str());
+        let uri = || path.parse().expect("it was tried with another key");
+        (!has_dot_segment(&path)).then(uri)
     }
 
     fn path(&self, key: &str) -> String {
@@ -58,6 +62,47 @@ impl Probe {
         }
         path + &self.after
     }
+}
+
+/// Whether a path has a segment `.` or `..`, for whoever decodes it, even more than once, or takes a
+/// backslash for a slash and what follows a semicolon for a parameter.
+fn has_dot_segment(path: &str) -> bool {
+    let path = path.split('?').next().unwrap_or_default();
+    let mut decoded = path.as_bytes().to_vec();
+    loop {
+        let is_dots = |segment: &[u8]| matches!(segment, b"." | b"..");
+        let name = |segment: &[u8]| segment.split(|byte| *byte == b';').next().map(is_dots);
+        if decoded.split(|byte| b"/\\".contains(byte)).any(|segment| name(segment) == Some(true)) {
+            return true;
+        }
+        let next = decode_once(&decoded);
+        if next.len() == decoded.len() {
+            return false;
+        }
+        decoded = next;
+    }
+}
+
+fn decode_once(mut text: &[u8]) -> Vec<u8> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16);
+    let mut decoded = Vec::with_capacity(text.len());
+    while let [first, rest @ ..] = text {
+        let escaped = match text {
+            [b'%', high, low, ..] => digit(high).zip(digit(low)),
+            _ => None,
+        };
+        match escaped {
+            Some((high, low)) => {
+                decoded.push((high << 4 | low) as u8);
+                text = &text[3..];
+            }
+            None => {
+                decoded.push(*first);
+                text = rest;
+            }
+        }
+    }
+    decoded
 }
 
 impl fmt::Display for Probe {
@@ -133,10 +178,39 @@ mod tests {
     #[test]
     fn a_key_is_written_so_that_it_stays_one_segment() {
         let probe = Probe::parse("GET /v1/{key}/outcome?by=key").expect("valid");
-        let path = |key: &str| probe.of(&Key::parse(key.as_bytes()).expect("a key")).to_string();
+        let path = |key: &str| {
+            let asked = probe.of(&Key::parse(key.as_bytes()).expect("a key"));
+            asked.expect("it stays where it is").to_string()
+        };
         assert_eq!(path("order-1"), "/v1/order-1/outcome?by=key");
-        assert_eq!(path("a/../b?c#d%"), "/v1/a%2F..%2Fb%3Fc%23d%25/outcome?by=key");
+        assert_eq!(path("a/b?c#d%"), "/v1/a%2Fb%3Fc%23d%25/outcome?by=key");
+        assert_eq!(path("...a..b."), "/v1/...a..b./outcome?by=key");
         assert_eq!(probe.to_string(), "GET /v1/{key}/outcome?by=key");
+    }
+
+    #[test]
+    fn no_key_leaves_the_path_of_a_probe() {
+        let of = |probe: &str, key: &str| {
+            let probe = Probe::parse(probe).expect("valid");
+            probe.of(&Key::parse(key.as_bytes()).expect("a key"))
+        };
+        for key in [
+            ".",
+            "..",
+            "%2e%2E",
+            "%252e.",
+            "a/../b",
+            "../../admin",
+            "..%2fadmin",
+            "..\\admin",
+            "..;/admin",
+            "a/.",
+        ] {
+            assert_eq!(of("GET /idempotency/{key}", key), None, "{key}");
+        }
+        assert_eq!(of("GET /idempotency/.{key}", "."), None);
+        assert!(of("GET /idempotency/a{key}", "..").is_some());
+        assert!(of("GET /idempotency?key={key}", "..").is_some());
     }
 
     #[test]
@@ -150,6 +224,8 @@ mod tests {
             "GET /{key}/{key}",
             "GET /a b/{key}",
             "GET http://a/{key}",
+            "GET /a/../{key}",
+            "GET /a/{key}/%2e%2e",
         ] {
             assert_eq!(Probe::parse(text), Err(InvalidProbe), "{text}");
         }

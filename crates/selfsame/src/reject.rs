@@ -1,7 +1,10 @@
 //! Every refusal and what the client reads of it, in one match.
 
-use http::{HeaderMap, Response, StatusCode};
-use selfsame_core::{Difference, InvalidKey, Problem, ProblemDetails};
+use std::time::Duration;
+
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use selfsame_core::{Difference, InvalidKey, Problem, ProblemDetails, RecordId};
 use serde_json::json;
 
 use crate::body::ResponseBody;
@@ -9,6 +12,9 @@ use crate::dialect::Dialect;
 use crate::outcome::Served;
 use crate::quota::Excess;
 use crate::tenant::MissingTenant;
+
+/// How many seconds a client is told to wait at most: an operator may reopen the store before.
+const RETRY_AFTER_SECONDS_MAX: u64 = 60 * 60;
 
 /// Why a request is not run, or its answer not given.
 #[derive(Debug)]
@@ -36,6 +42,10 @@ pub(crate) enum Refusal {
         location: Option<String>,
     },
     StoreDown,
+    /// The store has lost records, or may have, and is asked again after that time.
+    RecordsLost {
+        retry_after: Option<Duration>,
+    },
     Damaged,
     AnswerLost {
         held: bool,
@@ -45,8 +55,17 @@ pub(crate) enum Refusal {
 
 /// The response to a refusal.
 pub(crate) fn answer<B>(refusal: &Refusal, dialect: &Dialect) -> Response<ResponseBody<B>> {
+    about(None, refusal, dialect)
+}
+
+/// The response to a refusal of a request whose record is known.
+pub(crate) fn about<B>(
+    record: Option<&RecordId>,
+    refusal: &Refusal,
+    dialect: &Dialect,
+) -> Response<ResponseBody<B>> {
     let (problem, served, detail) = explain(refusal);
-    let mut details = ProblemDetails::new(problem, detail);
+    let mut details = ProblemDetails::new(problem, detail).about(record.copied());
     match refusal {
         Refusal::NotKept { status, location } => {
             details = details.with("original_status", status.as_u16());
@@ -61,6 +80,15 @@ pub(crate) fn answer<B>(refusal: &Refusal, dialect: &Dialect) -> Response<Respon
     }
     let mut response =
         dialect.response(&details).map(|body| ResponseBody::whole(body, HeaderMap::new()));
+    if let Refusal::MissingTenant(missing) = refusal
+        && response.status() == StatusCode::UNAUTHORIZED
+    {
+        response.headers_mut().insert(WWW_AUTHENTICATE, missing.challenge.clone());
+    }
+    if let Refusal::RecordsLost { retry_after: Some(time) } = refusal {
+        let seconds = time.as_secs().clamp(1, RETRY_AFTER_SECONDS_MAX);
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
     response.extensions_mut().insert(served);
     response
 }
@@ -138,6 +166,11 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Problem::StoreUnavailable,
             Served::StoreError,
             "the store that remembers keys cannot be used at the moment; nothing was sent, try again".into(),
+        ),
+        Refusal::RecordsLost { .. } => (
+            Problem::StoreUnavailable,
+            Served::StoreError,
+            "the store may have lost records, so a key that it does not know may have been used; nothing was sent. Keys that it knows still get their answers".into(),
         ),
         Refusal::Damaged => (
             Problem::RecordDamaged,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Request, Response};
 use http_body::Body;
+use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::body::{BoxError, RequestBody, ResponseBody};
@@ -239,8 +240,12 @@ where
                         break 'turn (run, waited);
                     }
                     Settled::Replay(found) => Delivery::of(steps::replay(*found, policy, &dialect)),
-                    Settled::Busy { .. } => Delivery::of(reject::answer(&Refusal::Busy, &dialect)),
-                    Settled::Refused(refusal) => Delivery::of(reject::answer(&refusal, &dialect)),
+                    Settled::Busy { .. } => {
+                        Delivery::of(reject::about(Some(&ask.id), &Refusal::Busy, &dialect))
+                    }
+                    Settled::Refused(refusal) => {
+                        Delivery::of(reject::about(Some(&ask.id), &refusal, &dialect))
+                    }
                     // Nobody waits who would rather have it done twice than not at all.
                     Settled::Bypass if is_abandoned => {
                         Delivery::of(reject::answer(&Refusal::StoreDown, &dialect))
@@ -249,12 +254,15 @@ where
                 };
                 return delivery.after(waited, preferred_wait).begin(engine);
             };
-            let deadline = tokio::time::Instant::now() + policy.run_timeout;
+            let now = Instant::now();
+            let deadline = now + policy.run_timeout;
+            let alive = engine.renewals.begin(run.claim(), ask.fingerprint, now);
             // Boxed, so that those who wait for their turn do not hold room for a run.
             let running = Box::pin(steps::run(inner, request, &run, deadline));
             let recorder = Recorder::new(&run, (engine, policy, &dialect), is_abandoned);
-            let mut recorded = Box::pin(async { recorder.record(running.await, deadline).await });
-            let delivery = steps::heartbeat(run.claim(), recorded.as_mut()).await;
+            let recorded = Box::pin(async { recorder.record(running.await, deadline).await });
+            let delivery = recorded.await;
+            drop(alive);
             engine.waiters.wake(&ask.id);
             delivery.after(waited, preferred_wait).begin(engine)
         })

@@ -1,22 +1,37 @@
-//! [`Spool`]: a folder for answers that the store could not take, until it can.
+//! [`Spool`]: a folder for answers and releases that the store could not take, until it can.
 //!
-//! One file an answer, named by record id and fence, fsynced before the client reads the answer.
-//! The fence makes landing one late, or twice, safe.
+//! One file for each, named by record id and fence, fsynced before the client reads its response.
+//! Fence and attempt id make a late write, or a second one, safe.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use selfsame_core::{Answer, Lease, wire};
+use http::StatusCode;
+use selfsame_core::wire::{self, WireError};
+use selfsame_core::{Answer, Lease, Release};
 
-const SUFFIX: &str = "answer";
+const ANSWER_SUFFIX: &str = "answer";
+const RELEASE_SUFFIX: &str = "release";
 /// What a file is called until it is whole.
 const PART_SUFFIX: &str = "part";
 
-/// A folder for answers that the store could not take, until it can.
+/// A folder for answers and releases that the store could not take, until it can.
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
+}
+
+/// A write in the spool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Spooled {
+    /// An answer, which [`Spool::answer`] reads.
+    Answer {
+        /// Its status.
+        status: StatusCode,
+    },
+    /// A release.
+    Release(Release),
 }
 
 impl Spool {
@@ -32,28 +47,52 @@ impl Spool {
 
     /// Keeps an answer. Durable when this returns. Blocks.
     pub fn keep(&self, lease: &Lease, answer: &Answer) -> io::Result<()> {
+        self.write(&self.path(lease, ANSWER_SUFFIX), &wire::encode_landing(lease, answer))
+    }
+
+    /// Keeps a release. Durable when this returns. Blocks.
+    pub fn keep_release(&self, lease: &Lease, release: Release) -> io::Result<()> {
+        self.write(&self.path(lease, RELEASE_SUFFIX), &wire::encode_release(lease, release))
+    }
+
+    fn write(&self, path: &Path, frame: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.folder)?;
-        let path = self.path(lease);
         let written = path.with_extension(PART_SUFFIX);
         let mut file = File::create(&written)?;
-        file.write_all(&wire::encode_landing(lease, answer))?;
+        file.write_all(frame)?;
         file.sync_all()?;
-        // A rename, so that a crash leaves the whole answer or none.
-        fs::rename(&written, &path)?;
+        // A rename, so that a crash leaves the whole file or none.
+        fs::rename(&written, path)?;
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Lets go of an answer that has landed. Blocks.
-    pub fn remove(&self, lease: &Lease) -> io::Result<()> {
-        match fs::remove_file(self.path(lease)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other,
+    /// Reads the answer that was kept for this lease. Blocks.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotFound`] where there is none, [`io::ErrorKind::InvalidData`] where it is damaged.
+    pub fn answer(&self, lease: &Lease) -> io::Result<Answer> {
+        let frame = fs::read(self.path(lease, ANSWER_SUFFIX))?;
+        match wire::decode_landing(&frame) {
+            Ok((kept_for, answer)) if kept_for == *lease => Ok(answer),
+            Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, WireError::Misplaced)),
+            Err(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error)),
         }
     }
 
-    /// The answers that wait to land, those that cannot be read left where they are. What a crash
+    /// Lets go of what was kept for this lease. Blocks.
+    pub fn remove(&self, lease: &Lease) -> io::Result<()> {
+        for suffix in [ANSWER_SUFFIX, RELEASE_SUFFIX] {
+            match fs::remove_file(self.path(lease, suffix)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists what waits to be written. Files that cannot be read are left where they are. What a crash
     /// left half written was promised to nobody and goes. Blocks.
-    pub fn waiting(&self) -> io::Result<Vec<(Lease, Answer)>> {
+    pub fn waiting(&self) -> io::Result<Vec<(Lease, Spooled)>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -61,24 +100,30 @@ impl Spool {
         let mut waiting = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            match path.extension().and_then(|suffix| suffix.to_str()) {
-                Some(SUFFIX) => {}
+            let read = match path.extension().and_then(|suffix| suffix.to_str()) {
+                Some(ANSWER_SUFFIX) => wire::decode_landing(&fs::read(&path)?)
+                    .map(|(lease, answer)| (lease, Spooled::Answer { status: answer.status })),
+                Some(RELEASE_SUFFIX) => wire::decode_release(&fs::read(&path)?)
+                    .map(|(lease, release)| (lease, Spooled::Release(release))),
                 Some(PART_SUFFIX) => {
                     fs::remove_file(&path)?;
                     continue;
                 }
                 _ => continue,
-            }
-            match wire::decode_landing(&fs::read(&path)?) {
-                Ok(landing) => waiting.push(landing),
-                Err(error) => tracing::error!(%error, ?path, "a spooled answer is damaged"),
+            };
+            match read {
+                Ok(spooled) => waiting.push(spooled),
+                Err(error) => {
+                    let path = path.display();
+                    tracing::error!(%error, %path, "a spooled file is damaged");
+                }
             }
         }
         Ok(waiting)
     }
 
-    fn path(&self, lease: &Lease) -> PathBuf {
-        self.folder.join(format!("{}-{}.{SUFFIX}", lease.id, lease.fence.number()))
+    fn path(&self, lease: &Lease, suffix: &str) -> PathBuf {
+        self.folder.join(format!("{}-{}.{suffix}", lease.id, lease.fence.number()))
     }
 }
 
@@ -111,10 +156,39 @@ mod tests {
         assert_eq!(spool.waiting().expect("nothing yet"), []);
         let (lease, answer) = landing("done");
         spool.keep(&lease, &answer).expect("kept");
-        assert_eq!(spool.waiting().expect("readable"), [(lease, answer)]);
+        let spooled = Spooled::Answer { status: answer.status };
+        assert_eq!(spool.waiting().expect("readable"), [(lease, spooled)]);
+        assert_eq!(spool.answer(&lease).expect("readable"), answer);
         spool.remove(&lease).expect("removed");
         spool.remove(&lease).expect("removing twice is no error");
         assert_eq!(spool.waiting().expect("readable"), []);
+        let gone = spool.answer(&lease).expect_err("removed");
+        assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn every_kind_of_release_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path());
+        let (lease, _) = landing("");
+        for release in Release::ALL {
+            spool.keep_release(&lease, release).expect("kept");
+            let waiting = spool.waiting().expect("readable");
+            assert_eq!(waiting, [(lease, Spooled::Release(release))]);
+        }
+        spool.remove(&lease).expect("removed");
+        assert_eq!(spool.waiting().expect("readable"), []);
+    }
+
+    #[test]
+    fn an_answer_is_read_for_its_own_lease_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path());
+        let (lease, answer) = landing("done");
+        spool.keep(&lease, &answer).expect("kept");
+        let later = Lease { attempt_id: AttemptId::random(), ..lease };
+        let other = spool.answer(&later).expect_err("it is another's");
+        assert_eq!(other.kind(), io::ErrorKind::InvalidData);
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Suspicions {
         telemetry::suspect_key(suspicion.label());
         let mut told = self.told.lock();
         if told.len() < TOLD_MAX && told.insert((tenant, suspicion)) {
-            tracing::warn!(?tenant, kind = suspicion.label(), "{}", suspicion.advice());
+            tracing::warn!(%tenant, kind = suspicion.label(), "{}", suspicion.advice());
         }
     }
 }

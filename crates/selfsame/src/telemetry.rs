@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
+use selfsame_core::{Count, Keepsake, Label, RecordId, Swept};
+
 use crate::outcome::Served;
 
 const OUTCOMES: usize = Served::LAST as usize + 1;
@@ -105,6 +107,50 @@ pub(crate) fn fenced_write() {
     counter!("selfsame_fenced_writes_total").increment(1);
 }
 
+/// What a sweep removed and reduced to tombstones.
+pub(crate) fn swept(swept: &Swept) {
+    counter!("selfsame_reaped_total").increment(swept.removed as u64);
+    counter!("selfsame_buried_total").increment(swept.buried as u64);
+}
+
+/// The number of records in each state.
+pub(crate) fn records(count: Count) {
+    let Count { claimed, completed, failed, held, tombstone } = count;
+    let states = [
+        ("claimed", claimed),
+        ("completed", completed),
+        ("failed", failed),
+        ("held", held),
+        ("tombstone", tombstone),
+    ];
+    for (state, number) in states {
+        gauge!("selfsame_records", "state" => state).set(number as f64);
+    }
+}
+
+/// Warns that a key is held from now on. What was only observed is nobody's business.
+pub(crate) fn held(id: &RecordId, label: &Label, keepsake: Option<&Keepsake>, cause: &str) {
+    if label.is_observed() {
+        return;
+    }
+    counter!("selfsame_held_total").increment(1);
+    let line = keepsake.and_then(|keepsake| keepsake.line.as_deref());
+    let (method, path) = line.and_then(|line| line.split_once(' ')).unzip();
+    tracing::warn!(
+        record = id.short(),
+        route = &*label.route,
+        method,
+        path,
+        cause,
+        "a key is held: whether its work was done is unknown, and nothing runs until that is resolved"
+    );
+}
+
+/// Records that a person has had erased.
+pub(crate) fn erased(records: usize) {
+    counter!("selfsame_erased_total").increment(records as u64);
+}
+
 pub(crate) fn suspect_key(kind: &'static str) {
     counter!("selfsame_suspect_keys_total", "kind" => kind).increment(1);
 }
@@ -113,8 +159,16 @@ pub(crate) fn damaged_record() {
     counter!("selfsame_damaged_records_total").increment(1);
 }
 
-pub(crate) fn unlanded_answers(count: usize) {
-    gauge!("selfsame_unlanded_answers").set(count as f64);
+/// For how long Redis takes no new key, because it has lost records.
+#[cfg(feature = "redis")]
+pub(crate) fn redis_closed(time: Duration) {
+    gauge!("selfsame_redis_closed_seconds").set(time.as_secs_f64());
+}
+
+/// How many answers, and how many releases, wait for the store.
+pub(crate) fn unlanded(answers: usize, releases: usize) {
+    gauge!("selfsame_unlanded_answers").set(answers as f64);
+    gauge!("selfsame_unlanded_releases").set(releases as f64);
 }
 
 /// What came of asking the cache about a claim, or of telling it something.

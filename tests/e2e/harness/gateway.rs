@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use tempfile::TempDir;
 
 use super::client::{Answer, Request};
-use super::{Ledger, eventually};
+use super::{Ledger, eventually, within_patience};
 
 /// The gateway's binary, built for these tests.
 pub(crate) fn binary() -> Command {
@@ -34,6 +35,7 @@ pub(crate) struct Gateway {
     checkpoints: Option<SocketAddr>,
     child: Child,
     log: Arc<Mutex<Vec<String>>>,
+    log_reader: Option<JoinHandle<()>>,
     setup: Setup,
 }
 
@@ -92,7 +94,7 @@ impl Setup {
         let stderr = child.stderr.take().expect("piped");
         let log = Arc::new(Mutex::new(Vec::new()));
         let lines = log.clone();
-        std::thread::spawn(move || {
+        let log_reader = std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 lines.lock().expect("no panic holds it").push(line);
             }
@@ -104,7 +106,8 @@ impl Setup {
             }
             addresses(&log.lock().expect("no panic holds it"))
         });
-        Gateway { address, admin, checkpoints, child, log, setup: self }
+        let log_reader = Some(log_reader);
+        Gateway { address, admin, checkpoints, child, log, log_reader, setup: self }
     }
 
     /// The configuration file, written.
@@ -210,6 +213,16 @@ impl Gateway {
             .expect("the command runs")
     }
 
+    /// Waits until a metric, named with its labels, has this value.
+    pub(crate) fn expect_metric(&self, name: &str, value: f64) {
+        let mut last = f64::NAN;
+        let reached = within_patience(|| {
+            last = self.metric(name);
+            (last == value).then_some(())
+        });
+        assert!(reached.is_some(), "{name} is {last}, not {value}");
+    }
+
     /// The value of a metric, named with its labels; 0 where it is not there.
     pub(crate) fn metric(&self, name: &str) -> f64 {
         let text = self.admin("GET", "/metrics").send().text();
@@ -227,7 +240,27 @@ impl Gateway {
         resident.expect("the system tells how much memory is held")
     }
 
-    /// What was logged so far.
+    /// Waits until the log contains `text`.
+    pub(crate) fn expect_log(&self, text: &str) {
+        let found = within_patience(|| self.log().contains(text).then_some(()));
+        assert!(found.is_some(), "the log has no {text:?}:\n{}", self.log());
+    }
+
+    /// Stops the gateway, and returns all that it logged.
+    pub(crate) fn whole_log(self) -> String {
+        self.stopped().0
+    }
+
+    /// Stops the gateway, and returns all that it logged, with its folder.
+    pub(crate) fn stopped(mut self) -> (String, Setup) {
+        self.signal("TERM");
+        eventually("the gateway stops", || self.child.try_wait().expect("ours"));
+        let reader = self.log_reader.take().expect("joined only here");
+        reader.join().expect("it reads to the end");
+        (self.log(), self.end())
+    }
+
+    /// The log as far as it was read: lines are still on their way.
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("no panic holds it").join("\n")
     }

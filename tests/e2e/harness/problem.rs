@@ -50,6 +50,8 @@ impl Answer {
         let seconds = self.header("retry-after").map(str::parse::<u32>);
         assert_eq!(matches!(seconds, Some(Ok(1..))), retry_after, "{seconds:?}");
         assert_eq!(self.header("idempotent-replayed"), None);
+        let challenge = self.header("www-authenticate").is_some_and(|text| !text.is_empty());
+        assert_eq!(challenge, status == 401, "a 401 says which credential is taken");
         body
     }
 

@@ -18,7 +18,7 @@ pub async fn a_key_keeps_its_birth_through_all_its_claims(trial: Trial) {
     assert_eq!(third.birth, grant.birth, "taken over");
     assert_eq!(trial.release(&third.lease, Release::Hold).await, Applied);
     let seen = trial.record(&first.id).await.fence;
-    assert_eq!(trial.resolve(&first.id, seen, &Resolution::Free).await, Resolved::Done);
+    assert_eq!(trial.resolve(&first.id, seen, &Resolution::free()).await, Resolved::Done);
     let fourth = trial.run(&retry(&first)).await;
     assert_eq!(fourth.birth, grant.birth, "freed by a person");
     assert_eq!(trial.complete(&fourth.lease, &answer("done")).await, Applied);

@@ -3,18 +3,7 @@
 use super::Trial;
 use super::samples::{LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, AttemptId, Fence, Lease, Release};
-
-const RELEASES: [Release; 8] = [
-    Release::NeverRan,
-    Release::Retry,
-    Release::Forget,
-    Release::Crashed,
-    Release::Unheard,
-    Release::Postponed,
-    Release::PostponedUnrun,
-    Release::Hold,
-];
+use crate::{Ask, AttemptId, Claimed, Fence, Lease, Release};
 
 /// Whoever was taken over cannot make the lease live on.
 pub async fn a_stale_claim_cannot_renew(trial: Trial) {
@@ -22,6 +11,25 @@ pub async fn a_stale_claim_cannot_renew(trial: Trial) {
     let before = trial.record(&stale.id).await;
     assert_eq!(trial.renew(&stale).await, Lost);
     assert_eq!(trial.record(&stale.id).await, before);
+}
+
+/// Renewing many leases comes to the same as renewing each: those that stand live on, and the others are lost.
+pub async fn many_leases_are_renewed_as_each_alone(trial: Trial) {
+    let Overtaken { stale, fresh } = overtake(&trial).await;
+    let (ended, running) =
+        (trial.run(&ask("ended")).await.lease, trial.run(&ask("runs")).await.lease);
+    assert_eq!(trial.complete(&ended, &answer("done")).await, Applied);
+    let before = trial.record(&ended.id).await;
+    trial.pass(LEASE - MARGIN).await;
+    assert_eq!(trial.renew_all(&[running, ended, fresh]).await, [Applied, Lost, Applied]);
+    assert_eq!(trial.renew_all(&[stale]).await, [Lost]);
+    assert_eq!(trial.renew_all(&[]).await, []);
+    assert_eq!(trial.record(&ended.id).await, before);
+    trial.pass(LEASE - MARGIN).await;
+    for key in ["runs", "k"] {
+        let rival = trial.claim(&retry(&ask(key))).await;
+        assert!(matches!(rival, Claimed::Busy { .. }), "{rival:?}");
+    }
 }
 
 /// Whoever was taken over cannot save a recovery point.
@@ -47,7 +55,7 @@ pub async fn a_stale_claim_cannot_complete(trial: Trial) {
 pub async fn a_stale_claim_cannot_release(trial: Trial) {
     let Overtaken { stale, .. } = overtake(&trial).await;
     let before = trial.record(&stale.id).await;
-    for release in RELEASES {
+    for release in Release::ALL {
         assert_eq!(trial.release(&stale, release).await, Lost, "{release:?}");
         assert_eq!(trial.record(&stale.id).await, before, "{release:?}");
     }
@@ -85,7 +93,7 @@ pub async fn a_key_that_is_not_there_takes_no_writes(trial: Trial) {
     assert_eq!(trial.renew(&lease).await, Lost);
     assert_eq!(trial.checkpoint(&lease, &checkpoint("late")).await, Lost);
     assert_eq!(trial.complete(&lease, &answer("late")).await, Lost);
-    for release in RELEASES {
+    for release in Release::ALL {
         assert_eq!(trial.release(&lease, release).await, Lost, "{release:?}");
     }
     assert_eq!(trial.get(&id).await, None);
@@ -148,7 +156,7 @@ pub async fn a_completed_key_takes_no_other_writes(trial: Trial) {
     let before = trial.record(&lease.id).await;
     assert_eq!(trial.renew(&lease).await, Lost);
     assert_eq!(trial.checkpoint(&lease, &checkpoint("late")).await, Lost);
-    for release in RELEASES {
+    for release in Release::ALL {
         assert_eq!(trial.release(&lease, release).await, Lost, "{release:?}");
     }
     assert_eq!(trial.record(&lease.id).await, before);
@@ -180,7 +188,7 @@ async fn expect_all_lost(trial: &Trial, lease: &Lease) {
     assert_eq!(trial.renew(lease).await, Lost);
     assert_eq!(trial.checkpoint(lease, &checkpoint("late")).await, Lost);
     assert_eq!(trial.complete(lease, &answer("late")).await, Lost);
-    for release in RELEASES {
+    for release in Release::ALL {
         assert_eq!(trial.release(lease, release).await, Lost, "{release:?}");
     }
     assert_eq!(trial.record(&lease.id).await, before);

@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::Trial;
 use super::samples::{LEASE, MARGIN, answer, ask, ask_of, retry};
 use crate::Fenced::Applied;
-use crate::{Ask, Count, Find, Record, RecordId, Recover, Release, Tenant, Whose};
+use crate::{
+    Ask, Count, Filter, Find, Record, RecordId, Recover, Release, StateName, Tenant, Whose,
+};
 
 /// A key is looked up without knowing whose it is.
 pub async fn a_key_is_found_for_each_of_its_tenants(trial: Trial) {
@@ -90,7 +92,7 @@ pub async fn a_tenant_s_records_are_found_in_order(trial: Trial) {
         for whose in [Some(tag), name.map(|name| Whose::Name(name.to_owned()))].iter().flatten() {
             let (mut found, mut after) = (Vec::new(), None);
             loop {
-                let find = Find::Tenant { whose: whose.clone(), after };
+                let find = Find::tenant(whose.clone(), after);
                 let bite = trial.find(&find, 2).await;
                 assert!(bite.len() <= 2);
                 let Some(last) = bite.last() else { break };
@@ -101,8 +103,51 @@ pub async fn a_tenant_s_records_are_found_in_order(trial: Trial) {
             assert_eq!(BTreeSet::from_iter(found), asks.iter().map(|ask| ask.id).collect());
         }
     }
-    let nobody = Find::Tenant { whose: Whose::Name("globex".into()), after: None };
+    let nobody = Find::tenant(Whose::Name("globex".into()), None);
     assert_eq!(trial.find(&nobody, 10).await, []);
+}
+
+/// A filter lets through what all of its conditions fit, page by page.
+pub async fn records_are_found_by_state_route_and_time(trial: Trial) {
+    let early = trial.run(&ask("early")).await.lease;
+    assert_eq!(trial.complete(&early, &answer("done")).await, Applied);
+    trial.pass(LEASE).await;
+    let since = trial.now().await;
+    trial.pass(MARGIN).await;
+    let dead = trial.run(&Ask { recover: Recover::Hold, ..ask("dead") }).await.lease;
+    trial.pass(LEASE + MARGIN).await;
+    let failed = trial.run(&ask("failed")).await.lease;
+    assert_eq!(trial.release(&failed, Release::Retry).await, Applied);
+    let mut elsewhere = ask("elsewhere");
+    elsewhere.label.route = "/elsewhere".into();
+    let elsewhere = trial.run(&elsewhere).await.lease;
+
+    let by_state = |state| Filter { state: Some(state), ..Filter::default() };
+    let late = Filter { since: Some(since), ..Filter::default() };
+    let there = Filter { route: Some("/elsewhere".into()), ..Filter::default() };
+    let expected = [
+        (Filter::default(), vec![early.id, dead.id, failed.id, elsewhere.id]),
+        (by_state(StateName::Completed), vec![early.id]),
+        (by_state(StateName::Held), vec![dead.id]),
+        (by_state(StateName::Failed), vec![failed.id]),
+        (by_state(StateName::Claimed), vec![elsewhere.id]),
+        (by_state(StateName::Tombstone), vec![]),
+        (late.clone(), vec![dead.id, failed.id, elsewhere.id]),
+        (there.clone(), vec![elsewhere.id]),
+        (Filter { state: Some(StateName::Held), ..there }, vec![]),
+    ];
+    for (filter, ids) in expected {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let page = trial.find(&Find::Matching { filter: filter.clone(), after }, 2).await;
+            assert!(page.len() <= 2);
+            let Some(last) = page.last() else { break };
+            after = Some(last.id);
+            found.extend(page.iter().map(|record| record.id));
+        }
+        assert!(found.is_sorted_by(|a, b| a < b), "{found:?}");
+        assert_eq!(BTreeSet::from_iter(found), BTreeSet::from_iter(ids), "{filter:?}");
+    }
 }
 
 /// How many there are of each.

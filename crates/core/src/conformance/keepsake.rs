@@ -12,12 +12,17 @@ use crate::{Ask, Find, Keepsake, RecordId, Recover, Release, Resolution, Resolve
 /// Byte for byte, and nothing where nothing was to be kept.
 pub async fn a_keepsake_is_kept_as_it_was_asked(trial: Trial) {
     let whole = kept("whole").keepsake.expect("it keeps something");
-    let Keepsake { outline, request } = (*whole).clone();
+    let Keepsake { outline, request, .. } = (*whole).clone();
     let keepsakes = [
         None,
-        Some(Box::new(Keepsake { outline: outline.clone(), request: None })),
-        Some(Box::new(Keepsake { outline: None, request: request.clone() })),
-        Some(Box::new(Keepsake { outline: Some(Bytes::new()), request: Some(Bytes::new()) })),
+        Some(Box::new(Keepsake { outline: outline.clone(), ..Keepsake::default() })),
+        Some(Box::new(Keepsake { request: request.clone(), ..Keepsake::default() })),
+        Some(Box::new(Keepsake {
+            outline: Some(Bytes::new()),
+            request: Some(Bytes::new()),
+            ..Keepsake::default()
+        })),
+        Some(Box::new(Keepsake { line: Some("POST /charges".into()), ..Keepsake::default() })),
         Some(whole),
     ];
     for (at, keepsake) in keepsakes.into_iter().enumerate() {
@@ -50,7 +55,7 @@ pub async fn a_keepsake_is_that_of_the_first_claim(trial: Trial) {
     assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
     expect_kept(&trial, &first, "held").await;
     let seen = trial.record(&first.id).await.fence;
-    assert_eq!(trial.resolve(&first.id, seen, &Resolution::Free).await, Resolved::Done);
+    assert_eq!(trial.resolve(&first.id, seen, &Resolution::free()).await, Resolved::Done);
     expect_kept(&trial, &first, "freed").await;
 }
 
@@ -62,7 +67,7 @@ pub async fn a_kept_request_goes_with_the_outcome(trial: Trial) {
     let lease = trial.run(&by_hand).await.lease;
     assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
     let seen = trial.record(&by_hand.id).await.fence;
-    let resolution = Resolution::Complete(answer("done"));
+    let resolution = Resolution::complete(answer("done"));
     assert_eq!(trial.resolve(&by_hand.id, seen, &resolution).await, Resolved::Done);
     for first in [done, by_hand] {
         let outline = first.keepsake.clone().and_then(Keepsake::without_request);
@@ -100,7 +105,7 @@ pub async fn finding_shows_no_kept_requests(trial: Trial) {
     trial.pass(LEASE + MARGIN).await;
     let outline = first.keepsake.clone().and_then(Keepsake::without_request);
     let abandoned = Find::Abandoned { after: None };
-    let of_tenant = Find::Tenant { whose: Whose::Tag(first.label.tenant), after: None };
+    let of_tenant = Find::tenant(Whose::Tag(first.label.tenant), None);
     for find in
         [Find::Held, Find::Key("k".into()), Find::IdPrefix(first.id.short()), abandoned, of_tenant]
     {

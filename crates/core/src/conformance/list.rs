@@ -106,6 +106,7 @@ macro_rules! each_law {
             }
             fence {
                 a_stale_claim_cannot_renew
+                many_leases_are_renewed_as_each_alone
                 a_stale_claim_cannot_checkpoint
                 a_stale_claim_cannot_complete
                 a_stale_claim_cannot_release
@@ -200,6 +201,11 @@ macro_rules! each_law {
                 postponed_work_is_held_where_it_may_not_resume
                 a_hold_cannot_be_renewed_away
                 a_hold_holds_whatever_recover_says
+                a_late_release_frees_a_key_that_only_its_lease_held
+                a_late_release_changes_no_decision
+                a_claim_that_never_began_is_cancelled_by_its_attempt_id
+                a_claim_that_never_began_is_cancelled_after_its_lease
+                a_cancelled_claim_leaves_a_later_one_alone
             }
             resolve {
                 a_key_that_was_freed_runs_again
@@ -211,6 +217,7 @@ macro_rules! each_law {
                 a_key_is_resolved_only_as_it_was_seen
                 one_of_two_decisions_counts
                 a_decision_ends_the_claim_before_it
+                a_decision_keeps_who_made_it_and_why
             }
             erase {
                 an_erased_key_keeps_nothing_and_is_refused
@@ -232,6 +239,7 @@ macro_rules! each_law {
                 whatever_waits_for_a_person_is_found
                 finding_is_bounded
                 a_tenant_s_records_are_found_in_order
+                records_are_found_by_state_route_and_time
                 records_are_counted_by_state
                 the_clock_that_decides_is_shown
                 looking_changes_nothing

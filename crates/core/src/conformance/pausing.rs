@@ -7,9 +7,9 @@ use async_trait::async_trait;
 
 use super::pauses::Pauses;
 use crate::{
-    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, FullStore,
-    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
-    StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
+    FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved,
+    Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 pub(super) struct Pausing {
@@ -62,6 +62,10 @@ impl Store for Pausing {
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
         self.around(self.store.release(lease, release)).await
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.around(self.store.cancel(id, attempt_id)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

@@ -1,9 +1,9 @@
 //! How a claim ends that has no answer to keep.
 
 use super::Trial;
-use super::samples::{LEASE, MARGIN, answer, ask, checkpoint, kept, mismatch, retry};
+use super::samples::{LEASE, MARGIN, RETENTION, answer, ask, checkpoint, kept, mismatch, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, Claimed, Fence, Find, Grant, Recover, Release};
+use crate::{Ask, Claimed, Fence, Find, Grant, Recover, Release, Resolution, Resolved};
 
 /// Work that provably never began is not an attempt; its key still stands for its request.
 pub async fn work_that_never_ran_does_not_count(trial: Trial) {
@@ -148,4 +148,104 @@ pub async fn a_hold_holds_whatever_recover_says(trial: Trial) {
         trial.pass(LEASE + MARGIN).await;
         assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
     }
+}
+
+/// A release that comes late, because the store was away, frees a key that is held only because the lease
+/// ran out meanwhile, whoever noted that.
+pub async fn a_late_release_frees_a_key_that_only_its_lease_held(trial: Trial) {
+    for is_swept in [false, true] {
+        for release in [Release::NeverRan, Release::Retry, Release::Forget] {
+            let first = Ask { recover: Recover::Hold, ..ask(&format!("{release:?}-{is_swept}")) };
+            let lease = trial.run(&first).await.lease;
+            trial.pass(LEASE + MARGIN).await;
+            match is_swept {
+                true => drop(trial.sweep_all(100).await),
+                false => {
+                    let held = trial.claim(&retry(&first)).await;
+                    assert_eq!(held, Claimed::Held { newly: true });
+                }
+            }
+            assert_eq!(trial.release(&lease, release).await, Applied, "{release:?}");
+            let attempt = if release == Release::Retry { 2 } else { 1 };
+            assert_eq!(trial.run(&retry(&first)).await.attempt, attempt, "{release:?}");
+            assert_eq!(trial.release(&lease, release).await, Lost, "{release:?}");
+        }
+    }
+}
+
+/// Once a person decided, or the owner itself left the key to one, a late release changes nothing.
+pub async fn a_late_release_changes_no_decision(trial: Trial) {
+    for resolution in [Resolution::free(), Resolution::complete(answer("by hand"))] {
+        let is_free = resolution == Resolution::free();
+        let first = Ask { recover: Recover::Hold, ..ask(&format!("{is_free}")) };
+        let lease = trial.run(&first).await.lease;
+        trial.pass(LEASE + MARGIN).await;
+        assert_eq!(trial.resolve(&first.id, lease.fence, &resolution).await, Resolved::Done);
+        let before = trial.record(&first.id).await;
+        for release in Release::ALL {
+            assert_eq!(trial.release(&lease, release).await, Lost, "{release:?}");
+        }
+        assert_eq!(trial.cancel(&first.id, lease.attempt_id).await, Lost);
+        assert_eq!(trial.record(&first.id).await, before);
+    }
+    let first = Ask { recover: Recover::Hold, ..ask("left") };
+    let lease = trial.run(&first).await.lease;
+    assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
+    assert_eq!(trial.release(&lease, Release::Retry).await, Lost);
+    assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
+}
+
+/// Whoever did not hear of its claim knows its attempt id, and that is enough. Once more changes nothing.
+pub async fn a_claim_that_never_began_is_cancelled_by_its_attempt_id(trial: Trial) {
+    let first = ask("k");
+    let failed = trial.run(&first).await.lease;
+    assert_eq!(trial.release(&failed, Release::Retry).await, Applied);
+    let second = retry(&first);
+    assert_eq!(trial.run(&second).await.attempt, 2);
+    assert_eq!(trial.cancel(&second.id, second.attempt_id).await, Applied);
+    let before = trial.record(&first.id).await;
+    assert_eq!(trial.cancel(&second.id, second.attempt_id).await, Lost);
+    assert_eq!(trial.cancel(&second.id, failed.attempt_id).await, Lost);
+    assert_eq!(trial.record(&first.id).await, before);
+    let grant = trial.run(&retry(&first)).await;
+    assert_eq!((grant.attempt, grant.took_over), (2, false));
+}
+
+/// Nothing ran, however late that is told, and whoever noted that the lease is over.
+pub async fn a_claim_that_never_began_is_cancelled_after_its_lease(trial: Trial) {
+    for is_swept in [false, true] {
+        for recover in [Recover::Hold, Recover::Auto] {
+            let first = Ask { recover, ..ask(&format!("{recover:?}-{is_swept}")) };
+            trial.run(&first).await;
+            trial.pass(RETENTION + MARGIN).await;
+            match is_swept {
+                true => drop(trial.sweep_all(100).await),
+                false => {
+                    let held = trial.claim(&retry(&first)).await;
+                    assert_eq!(held, Claimed::Held { newly: true });
+                }
+            }
+            assert_eq!(trial.cancel(&first.id, first.attempt_id).await, Applied);
+            assert_eq!(trial.run(&retry(&first)).await.attempt, 1);
+        }
+    }
+}
+
+/// Whoever runs by now, or has answered, is not met by a cancellation of another claim.
+pub async fn a_cancelled_claim_leaves_a_later_one_alone(trial: Trial) {
+    let first = ask("k");
+    trial.run(&first).await;
+    trial.pass(LEASE + MARGIN).await;
+    let later = trial.run(&retry(&first)).await.lease;
+    let before = trial.record(&first.id).await;
+    assert_eq!(trial.cancel(&first.id, first.attempt_id).await, Lost);
+    assert_eq!(trial.record(&first.id).await, before);
+    assert_eq!(trial.complete(&later, &answer("done")).await, Applied);
+    for attempt_id in [first.attempt_id, later.attempt_id] {
+        assert_eq!(trial.cancel(&first.id, attempt_id).await, Lost);
+    }
+    assert_eq!(trial.replay(&retry(&first)).await.answer, answer("done"));
+    let nowhere = ask("nowhere");
+    assert_eq!(trial.cancel(&nowhere.id, nowhere.attempt_id).await, Lost);
+    assert_eq!(trial.get(&nowhere.id).await, None);
 }

@@ -3,12 +3,15 @@
 use super::Trial;
 use super::samples::{HOUR, LEASE, MARGIN, RETENTION, answer, ask, checkpoint, retry};
 use crate::Fenced::{Applied, Lost};
-use crate::{Ask, AttemptId, Lease, RecordId, Recover, Release, Resolution, Resolved};
+use crate::{
+    Ask, AttemptId, Keepsake, Lease, Note, RecordId, Recover, Release, Resolution, Resolved,
+    Verdict,
+};
 
 /// The work was not done: the next retry does it, and it is one more attempt.
 pub async fn a_key_that_was_freed_runs_again(trial: Trial) {
     let (first, lease) = hold(&trial).await;
-    let freed = trial.resolve(&first.id, lease.fence, &Resolution::Free).await;
+    let freed = trial.resolve(&first.id, lease.fence, &Resolution::free()).await;
     assert_eq!(freed, Resolved::Done);
     let grant = trial.run(&retry(&first)).await;
     assert_eq!(grant.attempt, 2);
@@ -19,7 +22,7 @@ pub async fn a_key_that_was_freed_runs_again(trial: Trial) {
 /// The work was done: its answer is what every retry gets.
 pub async fn a_key_that_was_completed_by_hand_replays(trial: Trial) {
     let (first, lease) = hold(&trial).await;
-    let by_hand = Resolution::Complete(answer("by hand"));
+    let by_hand = Resolution::complete(answer("by hand"));
     assert_eq!(trial.resolve(&first.id, lease.fence, &by_hand).await, Resolved::Done);
     assert_eq!(trial.replay(&retry(&first)).await.answer, answer("by hand"));
 }
@@ -28,7 +31,7 @@ pub async fn a_key_that_was_completed_by_hand_replays(trial: Trial) {
 pub async fn a_decision_is_kept_for_an_hour(trial: Trial) {
     let (first, lease) = hold(&trial).await;
     trial.pass(RETENTION * 2).await;
-    let by_hand = Resolution::Complete(answer("by hand"));
+    let by_hand = Resolution::complete(answer("by hand"));
     assert_eq!(trial.resolve(&first.id, lease.fence, &by_hand).await, Resolved::Done);
     trial.pass(HOUR - MARGIN).await;
     assert_eq!(trial.replay(&retry(&first)).await.answer, answer("by hand"));
@@ -41,7 +44,7 @@ pub async fn a_dead_claim_to_be_held_can_be_resolved(trial: Trial) {
     let first = Ask { recover: Recover::Hold, ..ask("k") };
     let lease = trial.run(&first).await.lease;
     trial.pass(LEASE + MARGIN).await;
-    let freed = trial.resolve(&first.id, lease.fence, &Resolution::Free).await;
+    let freed = trial.resolve(&first.id, lease.fence, &Resolution::free()).await;
     assert_eq!(freed, Resolved::Done);
     assert_eq!(trial.run(&retry(&first)).await.attempt, 2);
 }
@@ -67,7 +70,7 @@ pub async fn a_missing_key_cannot_be_resolved(trial: Trial) {
     let nowhere = RecordId::from_bytes([9; RecordId::LEN]);
     trial.pass(RETENTION + MARGIN).await;
     for id in [nowhere, first.id] {
-        let resolved = trial.resolve(&id, lease.fence, &Resolution::Free).await;
+        let resolved = trial.resolve(&id, lease.fence, &Resolution::free()).await;
         assert_eq!(resolved, Resolved::Missing);
     }
 }
@@ -75,11 +78,11 @@ pub async fn a_missing_key_cannot_be_resolved(trial: Trial) {
 /// A page that was opened before the key ran again shows another key's fate.
 pub async fn a_key_is_resolved_only_as_it_was_seen(trial: Trial) {
     let (first, seen) = hold(&trial).await;
-    assert_eq!(trial.resolve(&first.id, seen.fence, &Resolution::Free).await, Resolved::Done);
+    assert_eq!(trial.resolve(&first.id, seen.fence, &Resolution::free()).await, Resolved::Done);
     let again = trial.run(&retry(&first)).await.lease;
     assert_eq!(trial.release(&again, Release::Hold).await, Applied);
     let before = trial.record(&first.id).await;
-    let by_hand = Resolution::Complete(answer("by hand"));
+    let by_hand = Resolution::complete(answer("by hand"));
     assert_eq!(trial.resolve(&first.id, seen.fence, &by_hand).await, Resolved::NotHeld);
     assert_eq!(trial.record(&first.id).await, before);
 }
@@ -89,7 +92,7 @@ pub async fn one_of_two_decisions_counts(trial: Trial) {
     let (first, lease) = hold(&trial).await;
     let rivals = ["left", "right"].map(|hand| {
         let (trial, id) = (trial.clone(), first.id);
-        async move { trial.resolve(&id, lease.fence, &Resolution::Complete(answer(hand))).await }
+        async move { trial.resolve(&id, lease.fence, &Resolution::complete(answer(hand))).await }
     });
     let winner = match trial.race(rivals).await[..] {
         [Resolved::Done, Resolved::NotHeld] => "left",
@@ -101,10 +104,10 @@ pub async fn one_of_two_decisions_counts(trial: Trial) {
 
 /// Whoever ran before a decision can change nothing after it.
 pub async fn a_decision_ends_the_claim_before_it(trial: Trial) {
-    for resolution in [Resolution::Free, Resolution::Complete(answer("by hand"))] {
-        let first = ask(match resolution {
-            Resolution::Free => "freed",
-            Resolution::Complete(_) => "completed",
+    for resolution in [Resolution::free(), Resolution::complete(answer("by hand"))] {
+        let first = ask(match resolution.verdict {
+            Verdict::Free => "freed",
+            Verdict::Complete(_) => "completed",
         });
         let lease = trial.run(&first).await.lease;
         assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
@@ -121,6 +124,37 @@ pub async fn a_decision_ends_the_claim_before_it(trial: Trial) {
     }
 }
 
+/// Whoever looks at the key later sees who decided, when and why, also after its next run.
+pub async fn a_decision_keeps_who_made_it_and_why(trial: Trial) {
+    for free in [true, false] {
+        let line = Some("POST /charges/7".into());
+        let keepsake = Keepsake { line, ..Keepsake::default() };
+        let first = Ask {
+            keepsake: Some(Box::new(keepsake)),
+            ..ask(if free { "freed" } else { "completed" })
+        };
+        let lease = trial.run(&first).await.lease;
+        assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
+        let held = trial.record(&first.id).await;
+        let resolution = match free {
+            true => Resolution::free(),
+            false => Resolution::complete(answer("by hand")),
+        };
+        let resolution = resolution.noted(Note::new("alice", Some("no such charge")));
+        assert_eq!(trial.resolve(&first.id, held.fence, &resolution).await, Resolved::Done);
+        let at = trial.now().await;
+        if free {
+            let again = trial.run(&retry(&first)).await.lease;
+            assert_eq!(trial.complete(&again, &answer("done")).await, Applied);
+        }
+        let keepsake = trial.record(&first.id).await.keepsake.expect("it has a line and a note");
+        assert_eq!(keepsake.line.as_deref(), Some("POST /charges/7"));
+        let note = keepsake.note.expect("somebody decided");
+        assert_eq!((&*note.by, note.reason.as_deref()), ("alice", Some("no such charge")));
+        assert!(note.at <= at && at.since(note.at) <= MARGIN, "{note:?}");
+    }
+}
+
 async fn hold(trial: &Trial) -> (Ask, Lease) {
     let first = ask("k");
     let lease = trial.run(&first).await.lease;
@@ -133,7 +167,7 @@ async fn hold(trial: &Trial) -> (Ask, Lease) {
 
 async fn expect_not_held(trial: &Trial, lease: &Lease) {
     let before = trial.record(&lease.id).await;
-    for resolution in [Resolution::Free, Resolution::Complete(answer("by hand"))] {
+    for resolution in [Resolution::free(), Resolution::complete(answer("by hand"))] {
         let resolved = trial.resolve(&lease.id, lease.fence, &resolution).await;
         assert_eq!(resolved, Resolved::NotHeld);
     }

@@ -95,7 +95,7 @@ pub async fn a_hold_outlives_a_restart(trial: Trial) {
     assert_eq!(trial.release(&lease, Release::Crashed).await, Applied);
     let trial = trial.restart().await;
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
-    let by_hand = Resolution::Complete(answer("by hand"));
+    let by_hand = Resolution::complete(answer("by hand"));
     let seen = trial.record(&first.id).await.fence;
     assert_eq!(trial.resolve(&first.id, seen, &by_hand).await, Resolved::Done);
     let trial = trial.restart().await;

@@ -59,6 +59,7 @@ pub fn kept(key: &str) -> Ask {
     let keepsake = Keepsake {
         outline: Some(Bytes::from_static(b"\0outline\xff")),
         request: Some(Bytes::from(format!("POST /charges of {key}\0\u{ff}").repeat(500))),
+        ..Keepsake::default()
     };
     Ask { keepsake: Some(Box::new(keepsake)), ..ask(key) }
 }

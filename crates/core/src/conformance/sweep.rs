@@ -70,7 +70,7 @@ pub async fn a_sweep_is_bounded_and_goes_on_where_it_stopped(trial: Trial) {
     let mut removed = 0;
     for _ in 0..100 {
         let swept = trial.sweep(3).await;
-        assert!(swept.removed + swept.buried + swept.held <= 3, "{swept:?}");
+        assert!(swept.removed + swept.buried + swept.held.len() <= 3, "{swept:?}");
         removed += swept.removed;
         if swept.finished {
             break;
@@ -98,10 +98,14 @@ pub async fn a_sweep_holds_dead_claims_that_nothing_may_resume(trial: Trial) {
     trial.run(&Ask { recover: Recover::Auto, ..ask("auto") }).await;
     let resumable = trial.run(&Ask { recover: Recover::Auto, ..ask("saved") }).await.lease;
     assert_eq!(trial.checkpoint(&resumable, &checkpoint("paid")).await, Applied);
-    assert_eq!(trial.sweep_all(10).await.held, 0);
+    assert_eq!(trial.sweep_all(10).await.held, []);
     trial.pass(LEASE + MARGIN).await;
-    assert_eq!(trial.sweep_all(10).await, Swept { held: 2, finished: true, ..Swept::default() });
-    assert_eq!(trial.sweep_all(10).await.held, 0);
+    let swept = trial.sweep_all(10).await;
+    let mut held: Vec<_> = swept.held.iter().map(|record| record.label.key.as_str()).collect();
+    held.sort_unstable();
+    assert_eq!(held, ["auto", "hold"]);
+    assert_eq!(Swept { held: Vec::new(), ..swept }, Swept { finished: true, ..Swept::default() });
+    assert_eq!(trial.sweep_all(10).await.held, []);
     assert!(matches!(trial.record(&first.id).await.state, State::Held { .. }));
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
     assert_eq!(trial.count().await, Count { claimed: 1, held: 2, ..Count::default() });

@@ -95,7 +95,7 @@ pub async fn a_key_that_was_completed_by_hand_is_remembered(trial: Trial) {
     let lease = trial.run(&first).await.lease;
     assert_eq!(trial.release(&lease, Release::Hold).await, Applied);
     let seen = trial.record(&first.id).await.fence;
-    let by_hand = Resolution::Complete(answer("by hand"));
+    let by_hand = Resolution::complete(answer("by hand"));
     assert_eq!(trial.resolve(&first.id, seen, &by_hand).await, Resolved::Done);
     trial.pass(RETENTION + MARGIN).await;
     expect_expired(&trial, &first).await;
@@ -153,7 +153,7 @@ pub async fn a_tombstone_takes_no_writes(trial: Trial) {
                 assert_eq!(trial.release(&lease, release).await, Lost, "{release:?}");
             }
         }
-        for resolution in [Resolution::Free, Resolution::Complete(answer("by hand"))] {
+        for resolution in [Resolution::free(), Resolution::complete(answer("by hand"))] {
             let resolved = trial.resolve(&first.id, before.fence, &resolution).await;
             assert_eq!(resolved, Resolved::NotHeld);
         }

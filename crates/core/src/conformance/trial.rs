@@ -8,9 +8,9 @@ use super::Bench;
 use super::pauses::Pauses;
 use super::pausing::Pausing;
 use crate::{
-    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Grant, Inspect,
-    Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, Sweep, Swept,
-    Timestamp,
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Grant,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
+    Sweep, Swept, Timestamp,
 };
 
 /// A store under test, with pauses around all it does. A law is a function over it.
@@ -107,7 +107,7 @@ impl Trial {
             let swept = self.sweep(most).await;
             all.removed += swept.removed;
             all.buried += swept.buried;
-            all.held += swept.held;
+            all.held.extend(swept.held);
             if swept.finished {
                 return Swept { finished: true, ..all };
             }
@@ -133,6 +133,12 @@ impl Trial {
         self.store.renew(lease).await.expect(WORKS)
     }
 
+    /// [`Store::renew_all`].
+    pub async fn renew_all(&self, leases: &[Lease]) -> Vec<Fenced> {
+        let renewed = self.store.renew_all(leases).await;
+        renewed.into_iter().map(|renewed| renewed.expect(WORKS)).collect()
+    }
+
     /// [`Store::checkpoint`].
     pub async fn checkpoint(&self, lease: &Lease, checkpoint: &Checkpoint) -> Fenced {
         self.store.checkpoint(lease, checkpoint).await.expect(WORKS)
@@ -154,6 +160,11 @@ impl Trial {
     /// [`Store::release`].
     pub async fn release(&self, lease: &Lease, release: Release) -> Fenced {
         self.store.release(lease, release).await.expect(WORKS)
+    }
+
+    /// [`Store::cancel`].
+    pub async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Fenced {
+        self.store.cancel(id, attempt_id).await.expect(WORKS)
     }
 
     /// [`Store::get`].

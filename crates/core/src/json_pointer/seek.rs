@@ -17,9 +17,31 @@ pub(crate) enum Found {
     Other,
     /// There is more than one way to it.
     Twice,
+    /// A name on the way differs from what is there only in upper and lower case, which some readers
+    /// do not tell apart.
+    Alike,
 }
 
 impl JsonPointer {
+    /// Whether a body may be JSON with members whose first bytes, blanks aside, are these. A body may be
+    /// in UTF-16 or UTF-32 too, which is not read here, and which some readers tell by its first bytes.
+    pub fn may_be_in(first: &[u8]) -> bool {
+        const OPENING: [u8; 2] = *b"{[";
+        match first {
+            [] | [0] | [0, 0] | [0, 0, 0] | [0xff] | [0xfe] => true,
+            [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 0, 0xfe, ..] => true,
+            [0, 0, 0, fourth, ..] => OPENING.contains(fourth) || Self::is_blank(*fourth),
+            [0, second, ..] => OPENING.contains(second) || Self::is_blank(*second),
+            [first, ..] => OPENING.contains(first),
+        }
+    }
+
+    /// Whether some reader of JSON skips this byte before a text: white space, or a part of a byte order
+    /// mark.
+    pub fn is_blank(byte: u8) -> bool {
+        b" \t\r\n\x0b\x0c\xef\xbb\xbf".contains(&byte)
+    }
+
     /// What is at this place of `text`; nothing at all where that is not JSON. Only the way to it is
     /// looked at closely: of everything else, the form will do.
     pub(crate) fn seek(&self, text: &[u8]) -> Option<Found> {
@@ -64,17 +86,24 @@ impl<'de> Visitor<'de> for Seek<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Found, A::Error> {
-        let mut found = None;
+        let (mut found, mut is_alike) = (None, false);
         while let Some(name) = members.next_key::<Cow<'_, str>>()? {
             match self.0 {
                 [step, rest @ ..] if step.is_member(&name) => {
                     let here = members.next_value_seed(Seek(rest))?;
                     found = Some(if found.is_some() { Found::Twice } else { here });
                 }
-                _ => drop(members.next_value::<IgnoredAny>()?),
+                steps => {
+                    is_alike |= steps.first().is_some_and(|step| step.is_alike(&name));
+                    members.next_value::<IgnoredAny>()?;
+                }
             }
         }
-        found.map_or_else(|| self.other(), Ok)
+        match found {
+            _ if is_alike => Ok(Found::Alike),
+            Some(found) => Ok(found),
+            None => self.other(),
+        }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Found, A::Error> {
@@ -147,9 +176,48 @@ mod tests {
     }
 
     #[test]
+    fn names_that_differ_in_case_alone_are_in_doubt() {
+        for text in [
+            r#"{"A":{"bK":"1"}}"#,
+            r#"{"a":{"Bk":"1"}}"#,
+            r#"{"a":{"bk":"1","BK":"2"}}"#,
+            "{\"a\":{\"b\u{212a}\":\"1\"}}",
+        ] {
+            assert_eq!(seek("/a/bk", text), Some(Found::Alike), "{text}");
+        }
+        assert_eq!(seek("/s", "{\"\u{17f}\":1}"), Some(Found::Alike));
+        assert_eq!(seek("/a/bk", r#"{"a":{"b":"1"},"x":{"BK":1}}"#), Some(Found::Nothing));
+    }
+
+    #[test]
     fn what_is_beside_may_be_as_deep_and_as_large_as_it_likes() {
         let text = format!(r#"{{"x":{}1e999{},"a":"1"}}"#, "[".repeat(9999), "]".repeat(9999));
         assert_eq!(seek("/a", &text), Some(Found::Text("1".into())));
+    }
+
+    #[test]
+    fn what_other_readers_may_take_for_json_is_not_read() {
+        for text in [
+            r#"{"\ud800":1,"a":"1"}"#,
+            r#"{"a":"\udc00"}"#,
+            r#"{"x":NaN,"a":"1"}"#,
+            r#"{a:"1"}"#,
+            r#"{"a":"1",}"#,
+            "{\"a\":\"1\"}\0",
+            "{\"x\":\"\n\",\"a\":\"1\"}",
+        ] {
+            assert_eq!(seek("/a", text), None, "{text}");
+            assert!(JsonPointer::may_be_in(text.as_bytes()), "{text}");
+        }
+        for first in [&b"{"[..], b"[", b"\xff\xfe{\0", b"\xfe\xff\0{", b"\0{\0\"", b"\0\0\0{", b""]
+        {
+            assert!(JsonPointer::may_be_in(first), "{}", first.escape_ascii());
+        }
+        for first in
+            [&b"a=b"[..], b"--x", b"\xff\xd8\xff\xe0", b"\0\0\0\x18ftyp", b"<x/>", b"\"k\""]
+        {
+            assert!(!JsonPointer::may_be_in(first), "{}", first.escape_ascii());
+        }
     }
 
     #[test]

@@ -14,7 +14,57 @@ pub enum Due {
     Hold,
 }
 
+/// The state of a record, without what belongs to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StateName {
+    /// Somebody runs, or the next retry takes over.
+    Claimed,
+    /// The answer is kept.
+    Completed,
+    /// The next retry runs.
+    Failed,
+    /// A person decides.
+    Held,
+    /// The key was used, and its answer is gone.
+    Tombstone,
+}
+
+impl StateName {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Claimed, Self::Completed, Self::Failed, Self::Held, Self::Tombstone];
+
+    /// The name in one lower-case word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Held => "held",
+            Self::Tombstone => "tombstone",
+        }
+    }
+
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
 impl<A> Record<A> {
+    /// The state that people see at this time.
+    pub fn state_name(&self, now: Timestamp) -> StateName {
+        match self.state {
+            _ if self.is_held(now) => StateName::Held,
+            _ if self.is_tombstone(now) => StateName::Tombstone,
+            State::Claimed { .. } => StateName::Claimed,
+            State::Completed { .. } => StateName::Completed,
+            State::Failed => StateName::Failed,
+            State::Held { .. } => StateName::Held,
+            State::Tombstone => StateName::Tombstone,
+        }
+    }
+
     /// Whether a claim of it is alive.
     pub fn is_leased(&self, now: Timestamp) -> bool {
         matches!(self.state, State::Claimed { lease_until } if now < lease_until)

@@ -282,7 +282,7 @@ fn a_decision_grows_the_fence_and_is_kept_for_an_hour() {
     let late = NOW + RETENTION;
     let done = State::Completed { at: late, answer: answer("by hand") };
     for (resolution, state) in
-        [(Resolution::Free, State::Failed), (Resolution::Complete(answer("by hand")), done)]
+        [(Resolution::free(), State::Failed), (Resolution::complete(answer("by hand")), done)]
     {
         let (record, _) = claimed(Recover::Hold);
         let mut resolved = record.clone();
@@ -304,7 +304,7 @@ fn nothing_but_a_held_record_as_it_was_seen_is_resolved() {
     ];
     for record in records {
         let mut after = record.clone();
-        assert_eq!(after.resolve(Fence::FIRST, Resolution::Free, NOW), Resolved::NotHeld);
+        assert_eq!(after.resolve(Fence::FIRST, Resolution::free(), NOW), Resolved::NotHeld);
         assert_eq!(after, record);
     }
 }

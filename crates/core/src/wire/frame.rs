@@ -1,10 +1,12 @@
 //! A frame's bytes: written field by field, read back in the same order.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
-use super::{VERSION, WireError};
-use crate::{Answer, AnswerBody, Key, RecordId, Timestamp};
+use super::{FIRST_VERSION, VERSION, WireError, millis};
+use crate::{Answer, AnswerBody, AttemptId, Fence, Key, Lease, RecordId, Timestamp};
 
 const MAGIC: &[u8; 2] = b"SS";
 const HEAD_LEN: usize = 4;
@@ -21,6 +23,7 @@ pub(super) enum Kind {
     BareAnswer = 6,
     Keepsake = 7,
     Request = 8,
+    Release = 9,
 }
 
 pub(super) mod tag {
@@ -57,7 +60,12 @@ pub(super) mod tag {
     pub const REQUEST: u8 = 31;
     pub const METHOD: u8 = 32;
     pub const TARGET: u8 = 33;
+    pub const RELEASE: u8 = 34;
     pub const SEALED: u8 = 40;
+    pub const LINE: u8 = 41;
+    pub const NOTE_BY: u8 = 42;
+    pub const NOTE_REASON: u8 = 43;
+    pub const NOTE_AT: u8 = 44;
 }
 
 /// A frame that is being written.
@@ -67,9 +75,13 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn new(kind: Kind) -> Self {
+        Self::in_version(FIRST_VERSION, kind)
+    }
+
+    pub(super) fn in_version(version: u8, kind: Kind) -> Self {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(MAGIC);
-        bytes.extend_from_slice(&[VERSION, kind as u8]);
+        bytes.extend_from_slice(&[version, kind as u8]);
         Self { bytes }
     }
 
@@ -78,6 +90,13 @@ impl Writer {
         self.bytes.push(tag);
         self.bytes.extend_from_slice(&len.to_le_bytes());
         self.bytes.extend_from_slice(value);
+    }
+
+    pub(super) fn lease(&mut self, lease: &Lease) {
+        self.field(tag::ID, lease.id.as_bytes());
+        self.field(tag::FENCE, &lease.fence.number().to_be_bytes());
+        self.field(tag::ATTEMPT_ID, lease.attempt_id.as_bytes());
+        self.field(tag::LEASE, &millis(lease.length).to_be_bytes());
     }
 
     pub(super) fn answer(&mut self, answer: &Answer) {
@@ -121,7 +140,7 @@ impl<'a> Fields<'a> {
         if crc32fast::hash(frame).to_le_bytes() != sum {
             return Err(WireError::Checksum);
         }
-        if frame[2] != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&frame[2]) {
             return Err(WireError::Version { found: frame[2] });
         }
         if frame[3] != kind as u8 {
@@ -183,6 +202,15 @@ impl<'a> Fields<'a> {
             true => Ok(()),
             false => Err(WireError::Misplaced),
         }
+    }
+
+    pub(super) fn lease(&mut self) -> Result<Lease, WireError> {
+        Ok(Lease {
+            id: RecordId::from_bytes(self.array(tag::ID)?),
+            fence: Fence::from_number(self.u64(tag::FENCE)?),
+            attempt_id: AttemptId::from_bytes(self.array(tag::ATTEMPT_ID)?),
+            length: Duration::from_millis(self.u64(tag::LEASE)?),
+        })
     }
 
     pub(super) fn answer(&mut self) -> Result<Answer, WireError> {

@@ -16,11 +16,17 @@ use http::Method;
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{
     Answer, AttemptId, Birth, Checkpoint, Fence, Fingerprint, Keepsake, KeptRequest, Label, Lease,
-    Phase, Record, RecordId, Recover, State, StoreError, StoreErrorKind, TenantTag, Timestamp,
+    Note, Phase, Record, RecordId, Recover, Release, State, StoreError, StoreErrorKind, TenantTag,
+    Timestamp,
 };
 
-/// The version this build writes.
-pub const VERSION: u8 = 1;
+/// The newest version that this build reads and writes. A frame is written in the oldest version that
+/// can hold it, so that an older build can still read what it knows.
+///
+/// Version 2: a keepsake may have a line and a note.
+pub const VERSION: u8 = 2;
+/// The oldest version that this build reads.
+const FIRST_VERSION: u8 = 1;
 
 /// Why bytes are not a frame of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +38,7 @@ pub enum WireError {
     #[error("the checksum does not fit")]
     Checksum,
     /// Written by a version this build does not know.
-    #[error("written in format {found}, this build reads format {VERSION}")]
+    #[error("written in format {found}, this build reads formats 1 to {VERSION}")]
     Version {
         /// The version found.
         found: u8,
@@ -229,13 +235,25 @@ pub fn decode_checkpoint(id: &RecordId, bytes: &[u8]) -> Result<Checkpoint, Wire
 
 /// What is kept of a request, bound to its record.
 pub fn encode_keepsake(id: &RecordId, keepsake: &Keepsake) -> Vec<u8> {
-    let mut writer = Writer::new(Kind::Keepsake);
+    let Keepsake { line, note, .. } = keepsake;
+    let version = if line.is_some() || note.is_some() { 2 } else { FIRST_VERSION };
+    let mut writer = Writer::in_version(version, Kind::Keepsake);
     writer.field(tag::ID, id.as_bytes());
     if let Some(outline) = &keepsake.outline {
         writer.field(tag::OUTLINE, outline);
     }
     if let Some(request) = &keepsake.request {
         writer.field(tag::REQUEST, request);
+    }
+    if let Some(line) = line {
+        writer.field(tag::LINE, line.as_bytes());
+    }
+    if let Some(note) = note {
+        writer.field(tag::NOTE_BY, note.by.as_bytes());
+        if let Some(reason) = &note.reason {
+            writer.field(tag::NOTE_REASON, reason.as_bytes());
+        }
+        writer.field(tag::NOTE_AT, &note.at.as_millis().to_be_bytes());
     }
     writer.finish()
 }
@@ -246,8 +264,17 @@ pub fn decode_keepsake(id: &RecordId, bytes: &[u8]) -> Result<Keepsake, WireErro
     fields.about(id)?;
     let outline = fields.optional(tag::OUTLINE).map(Bytes::copy_from_slice);
     let request = fields.optional(tag::REQUEST).map(Bytes::copy_from_slice);
+    let line = fields.optional_text(tag::LINE)?.map(Into::into);
+    let note = match fields.optional_text(tag::NOTE_BY)? {
+        Some(by) => {
+            let reason = fields.optional_text(tag::NOTE_REASON)?.map(Into::into);
+            let at = fields.timestamp(tag::NOTE_AT)?;
+            Some(Box::new(Note { by: by.into(), reason, at }))
+        }
+        None => None,
+    };
     fields.end()?;
-    Ok(Keepsake { outline, request })
+    Ok(Keepsake { outline, request, line, note })
 }
 
 /// A request that is kept.
@@ -302,10 +329,7 @@ pub fn decode_phase(bytes: &[u8]) -> Result<Phase, WireError> {
 /// An answer that could not be recorded yet, with the lease that may still record it.
 pub fn encode_landing(lease: &Lease, answer: &Answer) -> Vec<u8> {
     let mut writer = Writer::new(Kind::Landing);
-    writer.field(tag::ID, lease.id.as_bytes());
-    writer.field(tag::FENCE, &lease.fence.number().to_be_bytes());
-    writer.field(tag::ATTEMPT_ID, lease.attempt_id.as_bytes());
-    writer.field(tag::LEASE, &millis(lease.length).to_be_bytes());
+    writer.lease(lease);
     writer.answer(answer);
     writer.finish()
 }
@@ -313,15 +337,45 @@ pub fn encode_landing(lease: &Lease, answer: &Answer) -> Vec<u8> {
 /// Reads what [`encode_landing`] wrote.
 pub fn decode_landing(bytes: &[u8]) -> Result<(Lease, Answer), WireError> {
     let mut fields = Fields::open(bytes, Kind::Landing)?;
-    let lease = Lease {
-        id: RecordId::from_bytes(fields.array(tag::ID)?),
-        fence: Fence::from_number(fields.u64(tag::FENCE)?),
-        attempt_id: AttemptId::from_bytes(fields.array(tag::ATTEMPT_ID)?),
-        length: Duration::from_millis(fields.u64(tag::LEASE)?),
-    };
+    let lease = fields.lease()?;
     let answer = fields.answer()?;
     fields.end()?;
     Ok((lease, answer))
+}
+
+/// A release that the store could not take yet, with the lease that it ends.
+pub fn encode_release(lease: &Lease, release: Release) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Release);
+    writer.lease(lease);
+    writer.field(tag::RELEASE, &[release_code(release)]);
+    writer.finish()
+}
+
+/// Reads what [`encode_release`] wrote.
+pub fn decode_release(bytes: &[u8]) -> Result<(Lease, Release), WireError> {
+    let mut fields = Fields::open(bytes, Kind::Release)?;
+    let lease = fields.lease()?;
+    let release = fields.u8(tag::RELEASE)?;
+    let release = release_from_code(release).ok_or(WireError::Field { tag: tag::RELEASE })?;
+    fields.end()?;
+    Ok((lease, release))
+}
+
+fn release_code(release: Release) -> u8 {
+    match release {
+        Release::NeverRan => 1,
+        Release::Retry => 2,
+        Release::Forget => 3,
+        Release::Crashed => 4,
+        Release::Unheard => 5,
+        Release::Postponed => 6,
+        Release::PostponedUnrun => 7,
+        Release::Hold => 8,
+    }
+}
+
+fn release_from_code(code: u8) -> Option<Release> {
+    Release::ALL.into_iter().find(|release| release_code(*release) == code)
 }
 
 fn head(record: &Record) -> Writer {

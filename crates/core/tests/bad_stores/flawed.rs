@@ -41,6 +41,8 @@ pub(crate) enum Flaw {
     ForgetsWhatIsErased,
     ErasesWhatRuns,
     ErasesAnswersAlone,
+    CancelsOnlyWhatIsLeased,
+    ReleasesOnlyWhatIsClaimed,
 }
 
 /// A bench of flawed stores that say they are durable: the data outlives the handle.
@@ -248,12 +250,29 @@ impl Store for Flawed {
         let mut data = self.lock();
         let Some(record) = data.records.get_mut(&lease.id) else { return Ok(Fenced::Lost) };
         let lease = self.shown(record, lease);
+        let is_held = matches!(record.state, State::Held { .. });
+        if self.has(Flaw::ReleasesOnlyWhatIsClaimed) && is_held {
+            return Ok(Fenced::Lost);
+        }
         if record.is_forgotten_by(&lease, release) {
             data.records.remove(&lease.id);
             return Ok(Fenced::Applied);
         }
         let release = if self.has(Flaw::FreesOnCrash) { Release::NeverRan } else { release };
         Ok(record.release(&lease, release, self.clock.now()))
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        let mut data = self.lock();
+        let Some(record) = data.records.get_mut(id) else { return Ok(Fenced::Lost) };
+        if self.has(Flaw::CancelsOnlyWhatIsLeased) && !record.is_leased(self.clock.now()) {
+            return Ok(Fenced::Lost);
+        }
+        let attempt_id = match self.flaw {
+            Some(Flaw::IgnoresAttemptIds) => record.attempt_id,
+            _ => attempt_id,
+        };
+        Ok(record.cancel(attempt_id))
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
@@ -287,7 +306,7 @@ impl Sweep for Flawed {
                 }
                 Some(Due::Hold) => {
                     record.settle(now);
-                    swept.held += 1;
+                    swept.held.push(record.clone().without_request());
                 }
                 _ => {}
             }
@@ -307,8 +326,8 @@ impl Inspect for Flawed {
             Find::Abandoned { after } => {
                 record.is_abandoned(now) && after.is_none_or(|after| record.id > after)
             }
-            Find::Tenant { whose, after } => {
-                whose.is_of(&record.label) && after.is_none_or(|after| record.id > after)
+            Find::Matching { filter, after } => {
+                filter.lets_through(record, now) && after.is_none_or(|after| record.id > after)
             }
         };
         let data = self.lock();

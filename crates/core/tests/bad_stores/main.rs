@@ -44,6 +44,7 @@ async fn a_store_that_checks_the_fence_alone_is_rejected() {
         "the_late_owner_of_a_reaped_record_loses",
         "the_late_owner_of_a_replaced_record_loses",
         "the_fence_without_the_attempt_id_loses",
+        "a_cancelled_claim_leaves_a_later_one_alone",
     ];
     expect_caught(Flaw::IgnoresAttemptIds, &laws).await;
 }
@@ -221,4 +222,16 @@ async fn a_store_that_erases_answers_alone_is_rejected() {
         "a_held_key_that_is_erased_stays_used_for_an_hour",
     ];
     expect_caught(Flaw::ErasesAnswersAlone, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_cancels_only_what_is_leased_is_rejected() {
+    let laws = ["a_claim_that_never_began_is_cancelled_after_its_lease"];
+    expect_caught(Flaw::CancelsOnlyWhatIsLeased, &laws).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_releases_only_what_is_claimed_is_rejected() {
+    let laws = ["a_late_release_frees_a_key_that_only_its_lease_held"];
+    expect_caught(Flaw::ReleasesOnlyWhatIsClaimed, &laws).await;
 }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
-use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::header::{AUTHORIZATION, HOST, WWW_AUTHENTICATE};
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use selfsame::Secret;
@@ -104,6 +104,14 @@ pub(super) async fn reading(
     }
 }
 
+/// Lets those read who may read, and those act who may act.
+pub(super) async fn by_method(state: State<Arc<Admin>>, request: Request, next: Next) -> Response {
+    match *request.method() {
+        Method::GET | Method::HEAD => reading(state, request, next).await,
+        _ => acting(state, request, next).await,
+    }
+}
+
 /// A page on the web must not reach a loopback listener through a name of its own.
 pub(super) async fn host(
     State(admin): State<Arc<Admin>>,
@@ -132,7 +140,7 @@ fn is_loopback_name(host: &str) -> bool {
 fn unauthorised() -> Response {
     let text = "show the admin token as \"Authorization: Bearer …\"; it is in the file admin-token \
                 beside the store's data, or where admin.token_file says\n";
-    (StatusCode::UNAUTHORIZED, text).into_response()
+    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], text).into_response()
 }
 
 #[cfg(test)]

@@ -1,9 +1,6 @@
 //! The admin listener: metrics, health, and a way out for held keys.
 
-pub(crate) mod api;
 mod auth;
-pub(crate) mod erase;
-mod view;
 
 use std::sync::Arc;
 
@@ -15,6 +12,8 @@ use axum::routing::{any, get, post};
 use bytes::Bytes;
 use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
+use selfsame::admin::AdminService;
+use selfsame::stores::RedisHealth;
 use selfsame_core::{FullStore, RecordId};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -23,12 +22,15 @@ use crate::contract::ContractPage;
 use crate::live::{self, Live};
 
 pub(crate) use auth::{Token, token_path};
-pub(crate) use view::{RecordView, date};
+pub(crate) use selfsame::admin::date;
 
 /// What the admin listener can see and do.
 pub(crate) struct Admin {
     pub(crate) live: Arc<Live>,
     pub(crate) store: Arc<dyn FullStore>,
+    /// How the Redis stands that has the claims, if one has.
+    pub(crate) redis: Option<RedisHealth>,
+    pub(crate) keys: AdminService,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) token: Token,
     /// Whether everyone who reaches the listener is on this machine.
@@ -39,8 +41,9 @@ pub(crate) struct Admin {
 const INDEX: &str = "Selfsame, admin listener\n\n\
     /metrics        for Prometheus\n\
     /healthz        the process lives\n\
-    /readyz         the store can be reached, and no shutdown is under way\n\
-    /api/v1/keys    ?find=KEY or ?find=RECORD-ID; without it, the keys that are held\n\
+    /readyz         the store can be reached, takes new keys, and no shutdown is under way\n\
+    /api/v1/keys    ?find=KEY or ?find=RECORD-ID; or by ?state=, tenant=, tenant_name=,\n\
+    \x20               route=, since=, limit=; without any, the keys that are held\n\
     /.well-known/idempotency    the contract page, as clients read it\n\
     /api/v1/reload  POST: reads the configuration again, as SIGHUP does\n\n\
     On the command line: selfsame keys show|free|complete|erase\n";
@@ -48,23 +51,24 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
 /// Serves until the process ends: health must be told while connections drain.
 pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::Result<()> {
     let acting = Router::new()
-        .route("/api/v1/keys/{id}/free", post(api::free))
-        .route("/api/v1/keys/{id}/complete", post(api::complete))
-        .route("/api/v1/keys/{id}/erase", post(erase::key))
-        .route("/api/v1/tenants/erase", post(erase::tenant))
         .route("/api/v1/reload", post(reload))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::acting));
     let reading = Router::new()
         .route("/", get(|| async { INDEX }))
         .route("/metrics", get(metrics))
         .route(ContractPage::PATH, any(contract))
-        .route("/api/v1/keys", get(api::find))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::reading));
+    let keys = Router::new()
+        .nest_service("/api/v1", admin.keys.clone())
+        .layer(middleware::from_fn_with_state(admin.clone(), auth::by_method));
     let health =
         Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready));
     let router = health
         .merge(
-            reading.merge(acting).layer(middleware::from_fn_with_state(admin.clone(), auth::host)),
+            reading
+                .merge(acting)
+                .merge(keys)
+                .layer(middleware::from_fn_with_state(admin.clone(), auth::host)),
         )
         .with_state(admin);
     axum::serve(listener, router).await
@@ -96,6 +100,13 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> String {
 async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     if admin.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
+    }
+    if let Some(time) = admin.redis.as_ref().and_then(RedisHealth::closed_for) {
+        let text = format!(
+            "the store: Redis has lost records, and takes no new key for {} s; selfsame store reopen\n",
+            time.as_secs().max(1)
+        );
+        return (StatusCode::SERVICE_UNAVAILABLE, text);
     }
     match admin.store.get(&RecordId::from_bytes([0; RecordId::LEN])).await {
         Ok(_) => (StatusCode::OK, "ok\n".into()),

@@ -33,6 +33,10 @@ struct Line<'a> {
     fence: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
 }
 
 impl AuditFile {
@@ -75,6 +79,8 @@ impl<'a> Line<'a> {
             attempt: entry.attempt,
             fence: entry.fence,
             status: entry.status,
+            by: entry.by.as_deref(),
+            reason: entry.reason.as_deref(),
         }
     }
 }

@@ -189,6 +189,8 @@ mod tests {
             attempt: Some(1),
             fence: Some(2),
             status: Some(201),
+            by: None,
+            reason: None,
         }
     }
 

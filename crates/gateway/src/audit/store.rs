@@ -9,7 +9,7 @@ use selfsame::stores::{AuditEntry, SystemClock};
 use selfsame_core::{
     Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Clock, Count, Erased, Facts, Fence, Fenced,
     Find, FullStore, Inspect, Label, Lease, Record, RecordId, Recorded, Release, Replay,
-    Resolution, Resolved, State, Store, StoreError, Sweep, Swept, TenantTag, Timestamp,
+    Resolution, Resolved, State, Store, StoreError, Sweep, Swept, TenantTag, Timestamp, Verdict,
 };
 
 use super::Audit;
@@ -74,6 +74,8 @@ impl AuditedStore {
             attempt: whom.attempt,
             fence: None,
             status: None,
+            by: None,
+            reason: None,
         };
         told(&mut entry);
         self.audit.note(entry);
@@ -145,6 +147,10 @@ impl Store for AuditedStore {
         self.inner.renew(lease).await
     }
 
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        self.inner.renew_all(leases).await
+    }
+
     async fn checkpoint(
         &self,
         lease: &Lease,
@@ -178,6 +184,16 @@ impl Store for AuditedStore {
         Ok(released)
     }
 
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        let cancelled = self.inner.cancel(id, attempt_id).await?;
+        // Of a claim that was not heard of nothing was noted, and nothing of the record is known here.
+        let begun = self.running.lock().remove(&attempt_id);
+        if let (Fenced::Applied, Some(whom)) = (cancelled, begun) {
+            self.note("freed", id, whom, |_| {});
+        }
+        Ok(cancelled)
+    }
+
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         self.inner.get(id).await
     }
@@ -190,7 +206,12 @@ impl Store for AuditedStore {
 #[async_trait]
 impl Sweep for AuditedStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
-        self.inner.sweep(most).await
+        let swept = self.inner.sweep(most).await?;
+        for record in &swept.held {
+            let whom = Whom::of(&record.label, record.attempt);
+            self.note("held", &record.id, whom, |entry| entry.fence = Some(record.fence.number()));
+        }
+        Ok(swept)
     }
 }
 
@@ -209,12 +230,14 @@ impl Inspect for AuditedStore {
         let whom = self.whom(id).await;
         let resolved = self.inner.resolve(id, fence, resolution).await?;
         if resolved == Resolved::Done {
-            let (event, status) = match resolution {
-                Resolution::Free => ("resolved-free", None),
-                Resolution::Complete(answer) => ("resolved-complete", Some(answer.status.as_u16())),
+            let (event, status) = match &resolution.verdict {
+                Verdict::Free => ("resolved-free", None),
+                Verdict::Complete(answer) => ("resolved-complete", Some(answer.status.as_u16())),
             };
             self.note(event, id, whom, |entry| {
                 (entry.fence, entry.status) = (Some(fence.number()), status);
+                entry.by = resolution.note.as_ref().map(|note| note.by.clone());
+                entry.reason = resolution.note.as_ref().and_then(|note| note.reason.clone());
             });
         }
         Ok(resolved)

@@ -129,7 +129,7 @@ impl Points {
         let claim = shown.ok_or(Unaccepted::Forged);
         let lease = claim.and_then(|claim| self.claims.read(claim));
         lease.map_err(|why| {
-            tracing::debug!(?why, "a claim was not accepted");
+            tracing::debug!(reason = why.as_str(), "a claim was not accepted");
             Refusal::Unaccepted(why)
         })
     }

@@ -31,6 +31,15 @@ pub(super) enum Unaccepted {
     Expired,
 }
 
+impl Unaccepted {
+    pub(super) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Forged => "it was not written by this installation",
+            Self::Expired => "its run was given up long ago",
+        }
+    }
+}
+
 impl Claims {
     pub(super) fn new(secret: Secret) -> Self {
         Self { secret, clock: Box::new(SystemClock::new()) }

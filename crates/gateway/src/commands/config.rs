@@ -11,6 +11,8 @@ use selfsame::seal::Keyring;
 use crate::config::{self, Config, Overrides};
 use crate::tls;
 
+mod trial;
+
 /// What a configuration may hold, and whether one is right.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,6 +26,10 @@ enum Action {
     Check {
         /// The TOML file
         file: PathBuf,
+        /// A request like "POST /v1/charges" or "POST api.example.com/v1/charges": tells which route
+        /// takes it, and with which settings. May be given several times
+        #[arg(long = "try", value_name = "METHOD PATH")]
+        tries: Vec<String>,
     },
     /// Prints what a file may hold, as a JSON Schema for editors and other programs
     Schema,
@@ -37,12 +43,15 @@ enum Action {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     match args.action {
-        Action::Check { file } => {
+        Action::Check { file, tries } => {
             let config = Config::load(Some(&file), &Overrides::default())?;
             if let Some(warning) = config.tls.as_ref().and_then(tls::warning) {
                 eprintln!("selfsame: warning: tls.cert: {warning}");
             }
             println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
+            for text in &tries {
+                writeln!(std::io::stdout(), "\n{}", trial::explain(&config, text)?)?;
+            }
         }
         Action::NewKey { id } => {
             let line = Keyring::new_line(&id).map_err(|_| {

@@ -5,18 +5,19 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tokio::runtime::Runtime;
 
-use crate::config::{Config, Overrides};
+use crate::config::{Config, Overrides, RedisUrl};
 use crate::gateway::Gateway;
 use crate::installation::NewIdentity;
 use crate::live::Origin;
-use crate::{shutdown, telemetry};
+use crate::shutdown::Shutdown;
+use crate::telemetry;
 
 /// Where to listen, what to protect, and where to remember it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The API behind the gateway, such as http://127.0.0.1:3000, or h2c://127.0.0.1:50051 for
     /// HTTP/2 and gRPC
-    #[arg(long, env = "SELFSAME_UPSTREAM")]
+    #[arg(long, env = "SELFSAME_UPSTREAM", hide_env_values = true)]
     upstream: Option<String>,
     /// Where requests come in [default: 127.0.0.1:8080]
     #[arg(long, env = "SELFSAME_LISTEN")]
@@ -65,15 +66,18 @@ pub(crate) fn run(args: Args) -> Result<()> {
     };
     telemetry::log("info");
     Runtime::new()?.block_on(async {
-        let stop = shutdown::on_signal()?;
+        let shutdown = Shutdown::on_signal()?;
         let upstream = config.upstream.authority.clone();
+        let (store, cache) = (config.store.shown(), config.cache.as_ref().map(RedisUrl::shown));
         let origin = Origin { path: args.config, overrides };
-        let gateway = Gateway::open(config, origin, new_identity, stop).await?;
+        let gateway = Gateway::open(config, origin, new_identity, shutdown).await?;
         tracing::info!(
             listen = %gateway.address()?,
             admin = %gateway.admin_address()?,
             checkpoints = gateway.checkpoints_address()?.map(tracing::field::display),
             %upstream,
+            store,
+            cache,
             "serving"
         );
         gateway.run().await?;

@@ -24,7 +24,7 @@ use super::network::{
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
-use super::values::{COUNT_OR_OFF, DURATION, Kind, PATH, SIZE_OR_OFF, SWITCH, choice};
+use super::values::{COUNT_OR_OFF, DELAY, DURATION, Kind, PATH, SIZE_OR_OFF, SWITCH, choice};
 use super::{
     Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Lock, Overrides, Redis, RedisUrl,
     Route, RouteSettings, StoreUrl, TenantSource, Upstream,
@@ -68,6 +68,8 @@ pub(super) fn check(
         root.get_flag("secret_file", &PATH, Flag("--secret-file", &overrides.secret_file));
     let mut connect_timeout = Duration::from_secs(5);
     root.set("connect_timeout", &DURATION, &mut connect_timeout);
+    let mut shutdown_delay = Duration::ZERO;
+    root.set("shutdown_delay", &DELAY, &mut shutdown_delay);
     let mut drain_timeout = Duration::from_secs(30);
     root.set("drain_timeout", &DURATION, &mut drain_timeout);
     let mut log_keys = false;
@@ -82,7 +84,7 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &mut mistakes);
     let Stored { store, spool, near_cache, database, redis, cache, lock } =
-        read_store(&mut root, overrides, &mut mistakes);
+        read_store(&mut root, overrides, secret_file.is_some(), &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
@@ -117,6 +119,7 @@ pub(super) fn check(
             upstream,
             upstream_tls,
             connect_timeout,
+            shutdown_delay,
             drain_timeout,
             trusted_proxies,
             secret_file,
@@ -166,16 +169,19 @@ struct Stored {
     lock: Lock,
 }
 
-fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mistakes) -> Stored {
+fn read_store(
+    root: &mut Section<'_>,
+    overrides: &Overrides,
+    has_secret_file: bool,
+    mistakes: &mut Mistakes,
+) -> Stored {
     let mut section = root.child(&STORE);
     let store = section
         .get_flag("url", &STORE_URL, Flag("--store", &overrides.store))
         .unwrap_or(StoreUrl::File("./selfsame-data".into()));
     let spool = section.get("spool", &PATH).or_else(|| match &store {
         StoreUrl::Memory => None,
-        StoreUrl::File(_) | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => {
-            Some(store.folder().join("spool"))
-        }
+        StoreUrl::File(_) | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => Some(store.spool()),
     });
     let near_cache = section.get("near_cache", &SIZE_OR_OFF);
     if matches!(store, StoreUrl::Memory | StoreUrl::File(_)) && !section.is_wrong("url") {
@@ -202,6 +208,14 @@ fn read_store(root: &mut Section<'_>, overrides: &Overrides, mistakes: &mut Mist
     if !is_in_redis && !section.is_wrong("url") && !section.is_wrong("lock") {
         let names = ["accept_loss", "accept_unverified", "wait_replicas"];
         section.clash(&names, "needs a store in Redis, or lock = \"redis\"");
+    }
+    if redis.accept_loss && matches!(store, StoreUrl::Redis(_)) && !has_secret_file {
+        section.clash(
+            &["accept_loss"],
+            "needs secret_file: the installation's secret is kept in the store else, and nodes that start before and \
+             after it is lost go by different ones, so that every key runs once for each; write at least 32 random \
+             bytes into a file that all nodes have",
+        );
     }
     let cache = Flag("--store-cache", &overrides.store_cache);
     let cache = section.get_flag("cache_url", &CACHE_URL, cache);
@@ -342,7 +356,10 @@ fn read_routes(
                 }
                 around.needs_auth.then_some(NEEDS_AUTH)
             }
-            TenantSource::Authorization | TenantSource::Cookie(_) | TenantSource::None => None,
+            TenantSource::Authorization
+            | TenantSource::Credential(_)
+            | TenantSource::Cookie(_)
+            | TenantSource::None => None,
         };
         if let Some(text) = missing {
             section.clash(&["tenant"], text);

@@ -108,13 +108,9 @@ fn identity_of(settings: &RouteSettings) -> String {
         ScopeKind::Endpoint => "endpoint",
     };
     let tenant = match &settings.tenant {
-        TenantSource::Authorization => "authorization".to_owned(),
-        TenantSource::Cookie(name) => format!("cookie:{name}"),
-        TenantSource::Header(name) => format!("header:{name}"),
         TenantSource::Jwt { claim, issuer } => jwt::source(claim, issuer),
         TenantSource::ForwardAuth { header } => tenant::forward_auth_source(header),
-        TenantSource::Mtls => "mtls".to_owned(),
-        TenantSource::None => "none".to_owned(),
+        as_written => as_written.to_string(),
     };
     // Their order makes no difference: two of them in one request are an error.
     let headers: BTreeSet<&str> = settings.key_headers.iter().map(|name| name.as_str()).collect();

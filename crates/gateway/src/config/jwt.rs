@@ -10,6 +10,7 @@ use super::file::Section;
 use super::mistakes::Mistakes;
 use super::values::{Kind, PATH, Wrong, text};
 use crate::jwt::Verifier;
+use crate::tls::files::Unfit;
 
 /// Whose tokens are believed.
 #[derive(Clone, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Option<
     }
     let jwt = key_file.filter(|_| !algorithms.is_empty()).and_then(|path| {
         let jwt = with_keys_of(&path, algorithms, issuer?, audience?);
-        jwt.map_err(|text| section.clash(&["key_file", "algorithms"], text)).ok()
+        jwt.map_err(|Unfit { setting, text }| section.clash(&[setting], text)).ok()
     });
     section.finish(mistakes);
     jwt
@@ -82,10 +83,14 @@ fn with_keys_of(
     algorithms: Vec<Algorithm>,
     issuer: String,
     audience: String,
-) -> Result<Jwt, String> {
-    let keys = std::fs::read(path)
-        .map_err(|error| format!("{} cannot be read: {error}", path.display()))?;
+) -> Result<Jwt, Unfit> {
+    let keys = std::fs::read(path).map_err(|error| {
+        let text = format!("{} cannot be read: {error}", path.display());
+        Unfit { setting: "key_file", text }
+    })?;
     let jwt = Jwt { keys, algorithms, issuer, audience };
-    Verifier::new(&jwt).map_err(|text| format!("{}: {text}", path.display()))?;
-    Ok(jwt)
+    match Verifier::new(&jwt) {
+        Ok(_) => Ok(jwt),
+        Err(Unfit { setting, text }) => Err(Unfit::new(setting, path, &text)),
+    }
 }

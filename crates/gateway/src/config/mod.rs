@@ -22,9 +22,13 @@ mod limits;
 mod mistakes;
 mod names;
 mod network;
+mod pattern;
 mod routes;
 mod schema;
 mod settings;
+mod shown;
+mod statuses;
+mod tenants;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -46,6 +50,7 @@ pub use jwt::Jwt;
 pub use limits::Limits;
 pub use mistakes::Mistakes;
 pub use network::{PostgresUrl, Protocol, PublicUrl, RedisUrl, StoreUrl, Upstream};
+pub(crate) use pattern::normal as normal_path;
 pub use routes::Route;
 pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
@@ -68,6 +73,8 @@ pub struct Config {
     pub upstream_tls: UpstreamTls,
     /// How long a connection to the upstream may take to come about.
     pub connect_timeout: Duration,
+    /// Time for which requests are still taken after a shutdown was announced.
+    pub shutdown_delay: Duration,
     /// How long running work may take to end at shutdown.
     pub drain_timeout: Duration,
     /// The proxies whose headers are believed.
@@ -219,6 +226,7 @@ impl Config {
             encryption: _,
             connect_timeout: _,
             drain_timeout: _,
+            shutdown_delay: _,
             trusted_proxies: _,
             log_keys: _,
             public_url: _,

@@ -11,6 +11,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     table: "",
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
+        &["shutdown_delay"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
         &["encryption", "audit", "limits", "forward_auth"],
@@ -88,6 +89,9 @@ const PER_ROUTE: &[&str] = &[
     "completer_attempts",
     "completer_headers",
     "server_errors",
+    "final_statuses",
+    "transient_statuses",
+    "unknown_statuses",
     "on_conflict",
     "wait_max",
     "retention",

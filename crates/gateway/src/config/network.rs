@@ -81,6 +81,24 @@ pub enum StoreUrl {
 }
 
 impl StoreUrl {
+    /// The address for people: the whole path of a folder, and no password.
+    pub fn shown(&self) -> String {
+        match self {
+            Self::Memory => "memory:".to_owned(),
+            Self::File(folder) => {
+                let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.clone());
+                format!("file:{}", folder.display())
+            }
+            Self::Postgres(url) => without_password(url.as_str()),
+            Self::Redis(url) => url.shown(),
+        }
+    }
+
+    /// The folder for answers that could not be recorded, unless another is configured.
+    pub fn spool(&self) -> PathBuf {
+        self.folder().join("spool")
+    }
+
     /// The folder for what belongs to the store and is kept on this machine.
     pub fn folder(&self) -> &Path {
         match self {
@@ -88,6 +106,28 @@ impl StoreUrl {
             Self::Memory | Self::Postgres(_) | Self::Redis(_) => Path::new("./selfsame-data"),
         }
     }
+}
+
+/// A URL without the password before its host, and without its parameters: one of them may be another.
+fn without_password(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.split(':').next().unwrap_or_default().to_owned();
+    };
+    let (authority, path) = rest.split_once('/').map_or((rest, None), |(a, p)| (a, Some(p)));
+    let (login, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let is_host = |host: &str| match host.rsplit_once(':') {
+        Some((_, port)) => host.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit()),
+        None => true,
+    };
+    if !hosts.split(',').all(is_host) {
+        // A password that should have been escaped.
+        return format!("{scheme}://…");
+    }
+    let user = login.split(':').next().filter(|user| !user.is_empty());
+    let user = user.map(|user| format!("{user}@")).unwrap_or_default();
+    let path = path.map(|path| format!("/{path}")).unwrap_or_default();
+    format!("{scheme}://{user}{hosts}{path}")
 }
 
 /// The address of a database. It may hold a password, so it is not shown.
@@ -112,6 +152,11 @@ impl fmt::Debug for PostgresUrl {
 pub struct RedisUrl(String);
 
 impl RedisUrl {
+    /// The address for people, without its password.
+    pub fn shown(&self) -> String {
+        without_password(&self.0)
+    }
+
     /// The address, password and all.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -259,14 +304,19 @@ fn public_url(value: &DeValue<'_>) -> Result<PublicUrl, Wrong> {
 }
 
 fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
-    // The rest is not quoted in complaints about a scheme: it may hold a password.
-    let (scheme, rest) = text(value)?.split_once(':').ok_or(Wrong::Form)?;
+    let text = text(value)?;
+    // It is not quoted in complaints where it may hold a password, as in "password=hunter2".
+    let quotable = || match text.contains(['@', '=']) {
+        true => Wrong::Because(format!("expected {}, found another form", STORE_URL.expected)),
+        false => Wrong::Form,
+    };
+    let (scheme, rest) = text.split_once(':').ok_or_else(quotable)?;
     match (scheme, rest) {
         ("memory", "") => Ok(StoreUrl::Memory),
         ("memory", _) => Err(Wrong::Because("nothing may follow \"memory:\"".to_owned())),
-        ("file", "" | "//") => Err(Wrong::Form),
+        ("file", "" | "//") => Err(quotable()),
         ("file", rest) => match rest.strip_prefix("//") {
-            Some(path) if !path.starts_with('/') => Err(Wrong::Form),
+            Some(path) if !path.starts_with('/') => Err(quotable()),
             path => Ok(StoreUrl::File(path.unwrap_or(rest).into())),
         },
         ("postgres" | "postgresql", rest) => {
@@ -290,6 +340,7 @@ fn store_url(value: &DeValue<'_>) -> Result<StoreUrl, Wrong> {
             }
         }
         ("mysql" | "dynamodb", _) => Err(Wrong::Later(format!("\"{scheme}:\""))),
+        _ if scheme.contains(['@', '=']) => Err(quotable()),
         _ => Err(Wrong::Because(format!("expected {}, found \"{scheme}:\"", STORE_URL.expected))),
     }
 }
@@ -461,6 +512,25 @@ mod tests {
         }
         let complaint = take(&STORE_URL, "redis://a?protocol=resp3").expect_err("no parameter");
         assert!(complaint.contains("sslrootcert"), "{complaint}");
+    }
+
+    #[test]
+    fn an_address_is_shown_whole_and_without_its_password() {
+        let shown = [
+            (
+                "postgres://ann:secret@db.internal:5432/keys?sslmode=require",
+                "postgres://ann@db.internal:5432/keys",
+            ),
+            ("postgres://db/keys?password=secret", "postgres://db/keys"),
+            ("postgres://ann:se/cret@db/keys", "postgres://…"),
+            ("rediss://:secret@r1:6379,r2:6380/0", "rediss://r1:6379,r2:6380/0"),
+            ("redis://[::1]:6379/2", "redis://[::1]:6379/2"),
+        ];
+        for (url, expected) in shown {
+            assert_eq!(super::without_password(url), expected);
+        }
+        let folder = StoreUrl::File("some/where".into()).shown();
+        assert!(folder.starts_with("file:/") && folder.ends_with("/some/where"), "{folder}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use http::Method;
 use matchit::{InsertError, Router};
 use toml::de::DeValue;
 
+use super::pattern;
 use super::settings::RouteSettings;
 use super::values::{Kind, Wrong, text};
 use super::words::METHOD;
@@ -46,6 +47,9 @@ pub(super) struct Match {
     pub(super) pattern: String,
 }
 
+/// Separators of methods in other configuration languages.
+const METHODS_APART: [char; 4] = ['|', ' ', ';', '+'];
+
 pub(super) const MATCH: Kind<Match> = Kind {
     expected: r#"methods and a path like "POST /v1/charges", "PUT,PATCH /v1/{id}" or "/v1/{*rest}""#,
     read: read_match,
@@ -54,23 +58,36 @@ pub(super) const MATCH: Kind<Match> = Kind {
 fn read_match(value: &DeValue<'_>) -> Result<Match, Wrong> {
     let text = text(value)?;
     let (methods, pattern) = text.split_at(text.find('/').ok_or(Wrong::Form)?);
-    let methods = read_methods(methods.trim_end()).map_err(Wrong::Because)?;
-    let never = |c: char| !c.is_ascii_graphic() || matches!(c, '?' | '#');
-    if let Some(character) = pattern.chars().find(|&c| never(c)) {
-        let reason = format!("no path ever holds {character:?}; write it percent-encoded");
-        return Err(Wrong::Because(reason));
-    }
+    let methods = read_methods(methods).map_err(Wrong::Because)?;
+    pattern::check(pattern).map_err(Wrong::Because)?;
     Router::new().insert(pattern, ()).map_err(|error| Wrong::Because(explain(&error)))?;
     Ok(Match { methods, pattern: pattern.to_owned() })
 }
 
+/// The methods in `text`, which ends where the path begins.
 fn read_methods(text: &str) -> Result<Vec<Method>, String> {
     let mut methods = Vec::new();
+    if text.ends_with(':') {
+        let reason = "write the path alone, like \"/v1/charges\"; a route's host goes into host";
+        return Err(reason.to_owned());
+    }
+    if !text.is_empty() && !text.ends_with(' ') {
+        return Err(format!(
+            "a space and a slash stand before the path, like \"POST /v1/charges\", found {text:?} \
+             before its first slash"
+        ));
+    }
+    let text = text.trim();
     if text.is_empty() {
         return Ok(methods);
     }
     for name in text.split(',') {
-        let method = METHOD.take(&DeValue::String(name.trim().into()))?;
+        let name = name.trim();
+        if name.contains(METHODS_APART) {
+            let text = "methods are written with commas, like \"PUT,PATCH\"";
+            return Err(format!("{text}, found {name:?}"));
+        }
+        let method = METHOD.take(&DeValue::String(name.into()))?;
         if methods.contains(&method) {
             return Err(format!("{method} stands here twice"));
         }
@@ -181,12 +198,31 @@ mod tests {
         let table = [
             ("POST", format!("expected {}, found \"POST\"", MATCH.expected)),
             ("GET /a", format!("expected {}, found \"GET\"", METHOD.expected)),
-            ("POST PUT /a", format!("expected {}, found \"POST PUT\"", METHOD.expected)),
+            ("post /a", format!("expected {}, found \"post\"", METHOD.expected)),
+            ("* /a", format!("expected {}, found \"*\"", METHOD.expected)),
+            (
+                "POST PUT /a",
+                "methods are written with commas, like \"PUT,PATCH\", found \"POST PUT\""
+                    .to_owned(),
+            ),
+            (
+                "POST|PUT /a",
+                "methods are written with commas, like \"PUT,PATCH\", found \"POST|PUT\""
+                    .to_owned(),
+            ),
+            (
+                "POST v1/a",
+                "a space and a slash stand before the path, like \"POST /v1/charges\", found \
+                 \"POST v1\" before its first slash"
+                    .to_owned(),
+            ),
+            (
+                "https://a.example/v1",
+                "write the path alone, like \"/v1/charges\"; a route's host goes into host"
+                    .to_owned(),
+            ),
             ("POST, /a", format!("expected {}, found \"\"", METHOD.expected)),
             ("POST,POST /a", "POST stands here twice".to_owned()),
-            ("POST /a b", "no path ever holds ' '; write it percent-encoded".to_owned()),
-            ("POST /a?b=1", "no path ever holds '?'; write it percent-encoded".to_owned()),
-            ("POST /é", "no path ever holds 'é'; write it percent-encoded".to_owned()),
             ("POST /{}", parameter.to_owned()),
             ("POST /{id", parameter.to_owned()),
             ("POST /{a}{b}", "only one parameter may stand between two slashes".to_owned()),

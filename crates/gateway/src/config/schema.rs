@@ -51,6 +51,9 @@ pub(super) fn of<T>(kind: &Kind<T>) -> Value {
         _ if takes("32768") && takes("'32KiB'") => {
             json!({"type": ["integer", "string"], "minimum": 1})
         }
+        _ if takes("404") && takes("'4xx'") => {
+            json!({"type": ["integer", "string"], "minimum": 200, "maximum": 599})
+        }
         _ if takes("1") => json!({"type": "integer", "minimum": 1}),
         Some(words) => json!({"enum": words}),
         None => json!({"type": "string"}),

@@ -6,19 +6,21 @@ use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
     Completing, JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin,
-    Probe, Profile, ReplayStatus, ScopeKind, ServerErrors,
+    Probe, Profile, ReplayStatus, ScopeKind, ServerErrors, StatusPattern,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::file::Section;
+use super::statuses;
+use super::tenants::TENANT;
 use super::values::{
     COUNT, COUNT_OR_OFF, DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written,
 };
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
     ON_STORE_ERROR, ORIGIN, POINTER, PROBE, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER,
-    REPLAY_STATUS, SCOPE, SERVER_ERRORS, TENANT,
+    REPLAY_STATUS, SCOPE, SERVER_ERRORS,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -67,6 +69,12 @@ pub struct RouteSettings {
     pub completing: Option<Completing>,
     /// `server_errors`, or what `profile` makes of it: what a 5xx of the handler's own leads to.
     pub server_errors: ServerErrors,
+    /// `final_statuses`: answers that are kept, whatever is usual.
+    pub final_statuses: Vec<StatusPattern>,
+    /// `transient_statuses`: answers that free their key, whatever is usual.
+    pub transient_statuses: Vec<StatusPattern>,
+    /// `unknown_statuses`: answers of unknown outcome, whatever is usual.
+    pub unknown_statuses: Vec<StatusPattern>,
     /// `on_conflict`: what becomes of a request whose key is being run.
     pub on_conflict: OnConflict,
     /// `wait_max`: how long a request may wait for that run.
@@ -112,6 +120,8 @@ pub struct RouteSettings {
 pub enum TenantSource {
     /// The credential in `Authorization`.
     Authorization,
+    /// The value of a header that is itself the credential, from any client.
+    Credential(HeaderName),
     /// The value of a cookie.
     Cookie(String),
     /// The value of a header that trusted proxies set.
@@ -155,6 +165,9 @@ impl Default for RouteSettings {
             probe: None,
             completing: None,
             server_errors: ServerErrors::Retry,
+            final_statuses: Vec::new(),
+            transient_statuses: Vec::new(),
+            unknown_statuses: Vec::new(),
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -226,6 +239,7 @@ impl Draft {
         section.set_list("completer_headers", &HEADER, &mut draft.completing.headers);
         let server_errors = section.get("server_errors", &SERVER_ERRORS);
         draft.server_errors = server_errors.or(draft.server_errors);
+        statuses::read(to, section);
         section.set("on_conflict", &ON_CONFLICT, &mut to.on_conflict);
         section.set("wait_max", &DURATION, &mut to.wait_max);
         section.set("retention", &DURATION, &mut to.retention);
@@ -286,7 +300,22 @@ impl Draft {
             let text = "nothing says where to ask; set probe = \"GET /idempotency/{key}\"";
             section.clash(&["recover", "probe"], text);
         }
+        self.check_credential(section);
         self.check_replay_headers(section);
+    }
+
+    /// A credential is neither a key nor part of what is compared.
+    fn check_credential(&self, section: &mut Section<'_>) {
+        let RouteSettings { tenant, key_headers, fingerprint_headers, .. } = &self.settings;
+        let TenantSource::Credential(name) = tenant else { return };
+        if key_headers.contains(name) {
+            let text = format!("{name} cannot be both the caller's credential and the key");
+            section.clash(&["tenant", "key_headers"], text);
+        }
+        if fingerprint_headers.contains(name) {
+            let text = format!("{name} is the caller's credential and never part of a fingerprint");
+            section.clash(&["tenant", "headers"], text);
+        }
     }
 
     /// One table that says two things of a header is a mistake. A route that says the opposite of

@@ -74,9 +74,7 @@ pub(super) fn read(root: &mut Section<'_>, mistakes: &mut Mistakes) -> Option<Tl
     let is_sure = !section.is_wrong("client_ca") && !section.is_wrong("client_auth");
     let clients = ca.map(|ca| Clients { ca, auth: auth.unwrap_or(ClientAuth::Required) });
     let tls = cert.zip(key).map(|(cert, key)| Tls { cert, key, clients });
-    if let Some(tls) = tls.as_ref().filter(|_| is_sure)
-        && let Err(Unfit { setting, text }) = tls::check(tls)
-    {
+    for Unfit { setting, text } in tls.as_ref().filter(|_| is_sure).map_or(vec![], tls::check) {
         section.clash(&[setting], text);
     }
     section.finish(mistakes);
@@ -113,7 +111,7 @@ pub(super) fn read_upstream(
     let is_sure = ["ca", "cert", "key"].iter().all(|name| !section.is_wrong(name));
     match is_encrypted {
         true if is_sure => {
-            if let Err(Unfit { setting, text }) = ClientTls::open(&tls) {
+            for Unfit { setting, text } in ClientTls::check(&tls) {
                 match section.blame(&[setting]) {
                     Some(_) => section.clash(&[setting], text),
                     None => section.missing(setting, &text),

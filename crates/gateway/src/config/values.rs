@@ -85,6 +85,15 @@ pub(super) const LEASE: Kind<Duration> = Kind {
     },
 };
 
+/// A delay, which may be zero.
+pub(super) const DELAY: Kind<Duration> = Kind {
+    expected: r#"a duration like "5s", or "0s""#,
+    read: |value| match Duration::from_millis(quantity(text(value)?, &TIME_UNITS)?) {
+        delay if delay > DELAY_MAX => Err(because("must be at most 10m")),
+        delay => Ok(delay),
+    },
+};
+
 /// Zero where it is off.
 pub(super) const DURATION_OR_OFF: Kind<Duration> = Kind {
     expected: r#"a duration like "12h" or "30d", or "off""#,
@@ -134,6 +143,9 @@ pub(super) const SIZE_OR_OFF: Kind<Option<usize>> = Kind {
 
 // Ten years: far from overflowing any clock, and longer than anyone can mean.
 const DURATION_MAX: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
+
+// A process that was told to stop and goes on for longer looks broken.
+const DELAY_MAX: Duration = Duration::from_secs(10 * 60);
 
 // Bodies are held in memory.
 const SIZE_MAX: u64 = 1 << 30;

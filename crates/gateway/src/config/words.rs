@@ -10,7 +10,6 @@ use selfsame_core::headers::{self, differs_between_retries, is_hop_by_hop};
 use selfsame_core::{FingerprintForm, Recover};
 use toml::de::DeValue;
 
-use super::settings::TenantSource;
 use super::values::{Kind, Wrong, choice, text};
 
 /// The headers of an answer that only we set or read.
@@ -159,13 +158,16 @@ pub(super) const ORIGIN: Kind<Origin> = Kind {
     read: |value| Origin::parse(text(value)?).map_err(|_| Wrong::Form),
 };
 
-pub(super) const TENANT: Kind<TenantSource> = Kind {
-    expected: r#""authorization", "cookie:NAME", "header:NAME", "jwt:CLAIM", "mtls", "forward-auth" or "none""#,
-    read: tenant,
-};
-
 fn header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
-    text(value)?.parse().map_err(|_| Wrong::Form)
+    header_named(text(value)?)
+}
+
+/// A star is a letter like any other in a header's name, and would stand for itself.
+pub(super) fn header_named(text: &str) -> Result<HeaderName, Wrong> {
+    if text.contains('*') {
+        return Err(Wrong::Because(format!("{text:?} would be taken literally; name each header")));
+    }
+    text.parse().map_err(|_| Wrong::Form)
 }
 
 fn counted_header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
@@ -193,83 +195,12 @@ fn replayed_header(value: &DeValue<'_>) -> Result<HeaderName, Wrong> {
     Err(Wrong::Because(reason))
 }
 
-fn tenant(value: &DeValue<'_>) -> Result<TenantSource, Wrong> {
-    let text = text(value)?;
-    let (source, name) = text.split_once(':').unzip();
-    match (source.unwrap_or(text), name) {
-        ("authorization", None) => Ok(TenantSource::Authorization),
-        ("mtls", None) => Ok(TenantSource::Mtls),
-        ("none", None) => Ok(TenantSource::None),
-        ("header", Some(name)) => name.parse().map(TenantSource::Header).map_err(|_| Wrong::Form),
-        // Cookies and headers are named with the same characters; a cookie keeps its case.
-        ("cookie", Some(name)) if name.parse::<HeaderName>().is_ok() => {
-            Ok(TenantSource::Cookie(name.to_owned()))
-        }
-        // Its issuer is that of [jwt].
-        ("jwt", Some(claim)) if !claim.is_empty() => {
-            Ok(TenantSource::Jwt { claim: claim.to_owned(), issuer: String::new() })
-        }
-        ("jwt", _) => Err(Wrong::Form),
-        // Its header is that of [forward_auth].
-        ("forward-auth", None) => {
-            Ok(TenantSource::ForwardAuth { header: HeaderName::from_static("x-tenant") })
-        }
-        // What follows is not quoted: it may be an address with a password.
-        ("forward-auth", Some(_)) => {
-            let reason =
-                "\"forward-auth\" stands alone; who is asked is said by url in [forward_auth]";
-            Err(Wrong::Because(reason.to_owned()))
-        }
-        _ => Err(Wrong::Form),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn take<T>(kind: &Kind<T>, text: &str) -> Result<T, String> {
         kind.take(&DeValue::String(text.into()))
-    }
-
-    #[test]
-    fn a_tenant_comes_from_a_credential_a_cookie_a_header_a_certificate_or_nowhere() {
-        let table = [
-            ("authorization", TenantSource::Authorization),
-            ("cookie:SESSION_id", TenantSource::Cookie("SESSION_id".to_owned())),
-            ("header:X-Account", TenantSource::Header(HeaderName::from_static("x-account"))),
-            ("mtls", TenantSource::Mtls),
-            ("none", TenantSource::None),
-            ("jwt:sub", TenantSource::Jwt { claim: "sub".into(), issuer: String::new() }),
-            (
-                "forward-auth",
-                TenantSource::ForwardAuth { header: HeaderName::from_static("x-tenant") },
-            ),
-        ];
-        for (text, source) in table {
-            assert_eq!(take(&TENANT, text), Ok(source));
-        }
-    }
-
-    #[test]
-    fn a_wrong_tenant_says_what_is_wrong() {
-        for text in [
-            "",
-            "cookie",
-            "cookie:",
-            "cookie:a b",
-            "header:",
-            "none:x",
-            "Authorization",
-            "jwt",
-            "jwt:",
-        ] {
-            let expected = format!("expected {}, found {text:?}", TENANT.expected);
-            assert_eq!(take(&TENANT, text), Err(expected));
-        }
-        let alone =
-            take(&TENANT, "forward-auth:http://me:hunter2@a").expect_err("more than a word");
-        assert!(alone.contains("stands alone") && !alone.contains("hunter2"), "{alone}");
     }
 
     #[test]
@@ -283,6 +214,9 @@ mod tests {
             assert_eq!(take(&COUNTED_HEADER, name), Err(expected));
         }
         assert!(take(&COUNTED_HEADER, "Stripe-Account").is_ok());
+        let star = Err("\"X-*\" would be taken literally; name each header".to_owned());
+        assert_eq!(take(&COUNTED_HEADER, "X-*"), star);
+        assert_eq!(take(&REPLAY_NEVER, "X-*").map(drop), star.map(drop));
     }
 
     #[test]

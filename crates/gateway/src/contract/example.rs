@@ -29,6 +29,10 @@ pub(super) fn shell(contract: &Contract) -> String {
         | TenantSource::ForwardAuth { .. } => {
             arguments.push("-H 'Authorization: Bearer …'".to_owned())
         }
+        TenantSource::Credential(name) => {
+            let header = format!("{}: …", words::header(name));
+            arguments.push(format!("-H {}", quoted(&header)));
+        }
         TenantSource::Cookie(name) => {
             arguments.push(format!("-H {}", quoted(&format!("Cookie: {name}=…"))));
         }

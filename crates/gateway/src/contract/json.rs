@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::{HeaderName, Method};
 use selfsame::{
     JsonPointer, Key, KeyFormat, KeyMode, KeyRules, OnConflict, OnStoreError, Profile, Recover,
-    ReplayStatus, ScopeKind, ServerErrors,
+    ReplayStatus, ScopeKind, ServerErrors, StatusPattern,
 };
 use selfsame_core::FingerprintForm;
 use selfsame_core::headers::{IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, X_SHOULD_RETRY};
@@ -98,6 +98,9 @@ struct Rules<'a> {
     on_conflict: &'static str,
     wait_max_ms: u64,
     server_errors: &'static str,
+    final_statuses: Vec<String>,
+    transient_statuses: Vec<String>,
+    unknown_statuses: Vec<String>,
     interrupted: &'static str,
     completes_abandoned: bool,
     unprotected_without_store: bool,
@@ -165,6 +168,9 @@ impl<'a> Rules<'a> {
             probe,
             completing,
             server_errors,
+            final_statuses,
+            transient_statuses,
+            unknown_statuses,
             on_conflict,
             wait_max,
             retention,
@@ -187,6 +193,8 @@ impl<'a> Rules<'a> {
         } = settings;
         let headers =
             |names: &[HeaderName]| -> Vec<String> { names.iter().map(words::header).collect() };
+        let statuses =
+            |list: &[StatusPattern]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
         Self {
             profile: match profile {
                 Profile::Ietf => "ietf",
@@ -232,6 +240,9 @@ impl<'a> Rules<'a> {
                 ServerErrors::Keep => "keep",
                 ServerErrors::Hold => "hold",
             },
+            final_statuses: statuses(final_statuses),
+            transient_statuses: statuses(transient_statuses),
+            unknown_statuses: statuses(unknown_statuses),
             interrupted: match recover {
                 _ if probe.is_some() => "ask",
                 Recover::Resume => "resume",
@@ -259,6 +270,9 @@ impl<'a> TenantView<'a> {
     fn of(source: &'a TenantSource) -> Self {
         match source {
             TenantSource::Authorization => Self { from: "authorization", name: None },
+            TenantSource::Credential(name) => {
+                Self { from: "credential", name: Some(name.as_str()) }
+            }
             TenantSource::Cookie(name) => Self { from: "cookie", name: Some(name) },
             TenantSource::Jwt { claim, .. } => Self { from: "jwt", name: Some(claim) },
             // Clients do not send it, and need not know what it is called.

@@ -48,7 +48,7 @@ impl Entry {
 
     fn of(problem: Problem, settings: &[RouteSettings]) -> Self {
         // What is promised here is what is sent there.
-        let response = Dialect::new(Profile::Ietf, "").response(&ProblemDetails::new(problem, ""));
+        let response = Dialect::new(Profile::Ietf, "").render(&ProblemDetails::new(problem, ""));
         let (meaning, action) = explain(problem);
         Self {
             slug: problem.slug(),

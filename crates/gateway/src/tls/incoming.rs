@@ -70,12 +70,18 @@ impl Tls {
     }
 }
 
-/// Whether the files that `config` names are of use.
-///
-/// # Errors
-/// The first one that is not.
-pub(crate) fn check(config: &config::Tls) -> Result<(), Unfit> {
-    read(config).map(drop)
+/// The files that `config` names and that are of no use; or, if each is by itself, why they are
+/// not together.
+pub(crate) fn check(config: &config::Tls) -> Vec<Unfit> {
+    let mut unfit = Vec::new();
+    unfit.extend(files::certificates("cert", &config.cert).err());
+    unfit.extend(files::key("key", &config.key).err());
+    let authorities = config.clients.as_ref().map(|clients| &clients.ca);
+    unfit.extend(authorities.and_then(|ca| files::authorities("client_ca", ca).err()));
+    if unfit.is_empty() {
+        unfit.extend(read(config).err());
+    }
+    unfit
 }
 
 /// What is wrong with the certificate that clients are shown, though it can be shown.

@@ -58,6 +58,21 @@ impl ClientTls {
         Ok(Self { config: client, server_name: config.server_name.clone() })
     }
 
+    /// The files that `config` names and that are of no use; or, if each is by itself, why they are
+    /// not together.
+    pub(crate) fn check(config: &config::UpstreamTls) -> Vec<Unfit> {
+        let mut unfit = Vec::new();
+        unfit.extend(config.ca.as_ref().and_then(|ca| files::authorities("ca", ca).err()));
+        if let Some((cert, key)) = &config.identity {
+            unfit.extend(files::certificates("cert", cert).err());
+            unfit.extend(files::key("key", key).err());
+        }
+        if unfit.is_empty() {
+            unfit.extend(Self::open(config).err());
+        }
+        unfit
+    }
+
     /// The same, where each host must show a certificate for its own name.
     pub(super) fn by_own_names(&self) -> Self {
         Self { config: self.config.clone(), server_name: None }

@@ -9,7 +9,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 const ANY: &str = "*";
 /// What a page may read beside the body of a refusal.
-const EXPOSED: &str = "Link, Preference-Applied, Retry-After, Stripe-Should-Retry, X-Should-Retry";
+const EXPOSED: &str = "Link, Preference-Applied, Retry-After, Stripe-Should-Retry, \
+                       WWW-Authenticate, X-Should-Retry";
 
 /// Where a browser's page comes from, such as `https://app.example.com`; or `*`, any.
 #[derive(Debug, Clone, PartialEq, Eq)]

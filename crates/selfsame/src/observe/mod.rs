@@ -128,7 +128,7 @@ struct Witness {
 impl Witness {
     /// The service answers.
     fn hear<R: Body<Data = Bytes>>(self, mut response: Response<R>) -> Response<ResponseBody<R>> {
-        let outcome = Outcome::told_by(&mut response, self.protocol);
+        let outcome = Outcome::told_by(&mut response, self.protocol, &self.policy.statuses);
         let (parts, body) = response.into_parts();
         let status = parts.status;
         let (body, heard) = match steps::is_stream(&parts, &self.policy) {

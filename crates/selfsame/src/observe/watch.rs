@@ -1,6 +1,5 @@
 //! [`Watch`]: what would have become of a request, found out beside it.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -96,7 +95,10 @@ impl Watch {
         let served = turn.served();
         match turn.settled {
             Settled::Run(claim, _place) => {
-                scene.ran(&claim.start(), answer).await;
+                let claim = claim.start();
+                let alive = engine.renewals.begin(&claim, ask.fingerprint, Instant::now());
+                scene.ran(&claim, answer).await;
+                drop(alive);
                 engine.waiters.wake(&ask.id);
             }
             Settled::Replay(kept) => scene.replayed(served, Trace::of(kept.answer), answer).await,
@@ -165,24 +167,19 @@ impl Scene<'_> {
             self.count(Served::Held);
             return self.end(claim, Ending::Complete(Trace::Held)).await;
         }
-        let ending = pin!(async {
-            let heard = timeout_at(self.deadline, answer).await;
-            self.count(match &heard {
-                Ok(Ok(Heard::Answer { outcome: Some(Outcome::NeverRan), .. })) => {
-                    Served::Unreachable
-                }
-                _ => Served::by_attempt(claim.grant().attempt),
-            });
-            match heard {
-                Ok(Ok(Heard::Answer { status, outcome, body })) => {
-                    self.answered(status, outcome, body).await
-                }
-                // The client left. Enforced, the work would have gone on without it.
-                Ok(Err(_)) => Ending::Complete(Trace::Unheard),
-                Ok(Ok(Heard::Failure)) | Err(_) => self.given_up(steps::unknown(self.policy)),
-            }
+        let heard = timeout_at(self.deadline, answer).await;
+        self.count(match &heard {
+            Ok(Ok(Heard::Answer { outcome: Some(Outcome::NeverRan), .. })) => Served::Unreachable,
+            _ => Served::by_attempt(claim.grant().attempt),
         });
-        let ending = steps::heartbeat(claim, ending).await;
+        let ending = match heard {
+            Ok(Ok(Heard::Answer { status, outcome, body })) => {
+                self.answered(status, outcome, body).await
+            }
+            // The client left. Enforced, the work would have gone on without it.
+            Ok(Err(_)) => Ending::Complete(Trace::Unheard),
+            Ok(Ok(Heard::Failure)) | Err(_) => self.given_up(steps::unknown(self.policy)),
+        };
         self.end(claim, ending).await;
     }
 

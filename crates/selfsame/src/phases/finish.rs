@@ -57,6 +57,7 @@ impl Phases {
         let (data, trailers) = match whole(body, policy).await {
             Collected::Whole { data, trailers } => (data, trailers),
             Collected::Over { .. } => return Err(not_kept()),
+            Collected::Panicked(payload) => std::panic::resume_unwind(payload),
             Collected::Broken => {
                 let source = "the answer's body ended in the middle".into();
                 return Err(PhaseError::Failed { phase: FINISH.to_owned(), source });

@@ -1,16 +1,24 @@
 //! Step 4: exactly one of many rivals runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use selfsame_core::{
-    Ask, Claim, Claimed, Fence, Replay, State, StoreError, StoreErrorKind, Unstarted,
+    Ask, Claim, Claimed, Fence, Fenced, Grant, Lease, Replay, State, StoreError, StoreErrorKind,
+    Unstarted,
 };
+use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};
-use crate::quota::{Excess, Place, Quota};
+use crate::quota::{Excess, Place, Quota, Quotas};
 use crate::reject::Refusal;
 use crate::telemetry;
+
+/// Number of times that a claim is renewed before its work begins, where the store is slow.
+const REFRESHES_MAX: u32 = 3;
+/// Time after which a claim that was not heard of is cancelled, as a rule.
+const CANCELLED_WITHIN: Duration = Duration::from_millis(500);
 
 pub(crate) enum Settled {
     /// With its place among the tenant's, where those are counted.
@@ -30,24 +38,36 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
     if engine.landing.is_any_waiting()
         && let Err(error) = Box::pin(engine.landing.land_first(&ask.id)).await
     {
-        tracing::warn!(%error, record = ask.id.short(), "an answer still waits for the store");
-        // Not even a route that would rather run than wait: this work is known to be done.
+        tracing::warn!(%error, record = ask.id.short(), "a write still waits for the store");
+        // Not even a route that would rather run than wait: this work may be known to be done.
         return Settled::Refused(Refusal::StoreDown);
     }
-    let place = match engine.quotas.enter(ask.label.tenant, policy.quota) {
+    if engine.landing.is_full() {
+        let text = "too many writes wait for the store";
+        let error = StoreError::new(StoreErrorKind::NotWritten, text);
+        return told(store_failed(&error, engine, ask, policy), ask, policy);
+    }
+    let place = match quotas(engine, ask).enter(ask.label.tenant, policy.quota) {
         Ok(place) => place,
         Err(excess) => match Box::pin(beyond_quota(engine, ask, policy, excess)).await {
             Ok(place) => place,
             Err(refused) => return told(refused, ask, policy),
         },
     };
-    {
-        let claimed = engine.store.claim(ask).await;
-        if !matches!(&claimed, Err(error) if error.kind() == StoreErrorKind::MayHaveLanded) {
-            return told(settled(claimed, place, engine, ask, policy), ask, policy);
+    let asked_at = Instant::now();
+    let claimed = engine.store.claim(ask).await;
+    let claimed = match claimed {
+        Err(error) if error.kind() == StoreErrorKind::MayHaveLanded => {
+            Box::pin(ask_again(engine, ask)).await
         }
-    }
-    let claimed = Box::pin(ask_again(engine, ask)).await;
+        claimed => claimed,
+    };
+    let claimed = match claimed {
+        Ok(Claimed::Run(grant)) if is_late(asked_at, &grant.lease) => {
+            Box::pin(refresh(engine, grant)).await
+        }
+        claimed => claimed,
+    };
     told(settled(claimed, place, engine, ask, policy), ask, policy)
 }
 
@@ -58,6 +78,11 @@ fn settled(
     ask: &Ask,
     policy: &Policy,
 ) -> Settled {
+    if claimed.is_ok()
+        && let Some(failures) = engine.store_failures.worked()
+    {
+        tracing::info!(failures, "the store works again");
+    }
     match claimed {
         Ok(Claimed::Run(grant)) => {
             if grant.took_over {
@@ -66,7 +91,7 @@ fn settled(
             if let Some(place) = place.as_mut().filter(|_| grant.lease.fence == Fence::FIRST) {
                 place.begin_key(ask.retention);
             }
-            let claim = Claim::new(grant, engine.store.clone(), engine.give_back.clone());
+            let claim = Claim::new(grant, engine.store.clone(), engine.landing.clone());
             Settled::Run(claim, place)
         }
         Ok(Claimed::Replay(replay)) => Settled::Replay(replay),
@@ -75,11 +100,21 @@ fn settled(
         Ok(Claimed::Held { newly }) => {
             if newly {
                 telemetry::lease_expired();
+                let cause = "a retry found its lease over";
+                telemetry::held(&ask.id, &ask.label, ask.keepsake.as_deref(), cause);
             }
             Settled::Refused(Refusal::Held)
         }
         Ok(Claimed::Expired) => Settled::Refused(Refusal::Expired),
-        Err(error) => store_failed(&error, ask, policy),
+        Err(error) => store_failed(&error, engine, ask, policy),
+    }
+}
+
+/// What is only observed is counted by itself: it takes nothing from routes that enforce their quotas.
+fn quotas<'a>(engine: &'a Engine, ask: &Ask) -> &'a Arc<Quotas> {
+    match ask.label.is_observed() {
+        true => &engine.observed_quotas,
+        false => &engine.quotas,
     }
 }
 
@@ -92,7 +127,7 @@ async fn beyond_quota(
 ) -> Result<Option<Box<Place>>, Settled> {
     let record = match engine.store.get(&ask.id).await {
         Ok(record) => record,
-        Err(error) => return Err(store_failed(&error, ask, policy)),
+        Err(error) => return Err(store_failed(&error, engine, ask, policy)),
     };
     let refused = Settled::Refused(Refusal::TooMany(excess));
     match (excess, record.map(|record| record.state)) {
@@ -100,7 +135,7 @@ async fn beyond_quota(
         (Excess::Claims, Some(_)) => Ok(None),
         (Excess::LiveKeys, Some(_)) => {
             let claims_only = Quota { live_keys: None, ..policy.quota };
-            engine.quotas.enter(ask.label.tenant, claims_only).map_err(|_| refused)
+            quotas(engine, ask).enter(ask.label.tenant, claims_only).map_err(|_| refused)
         }
     }
 }
@@ -130,14 +165,42 @@ fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
 /// The acknowledgement may be all that was lost: the same attempt id finds its own claim.
 async fn ask_again(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
     let second = engine.store.claim(ask).await;
-    if second.is_err() {
-        // Whatever it keeps of its request is of no use to who gives it back, and may be large.
-        engine.give_back.unheard(Ask { keepsake: None, ..ask.clone() });
+    if !matches!(second, Ok(Claimed::Run(_))) {
+        engine.landing.cancel(ask.id, ask.attempt_id);
     }
-    second
+    match second {
+        // Perhaps because the lease of the first ask ran out, of which nothing ran: a retry will know.
+        Ok(Claimed::Held { .. }) => Ok(Claimed::Busy { lease_left: CANCELLED_WITHIN }),
+        second => second,
+    }
 }
 
-fn store_failed(error: &StoreError, ask: &Ask, policy: &Policy) -> Settled {
+/// Whether so much of a lease is over since the claim was sent that it is renewed before its work begins.
+fn is_late(sent: Instant, lease: &Lease) -> bool {
+    sent.elapsed() >= lease.length / 3
+}
+
+/// Renews a claim whose acknowledgement came late: another node may have taken it over by then.
+async fn refresh(engine: &Engine, grant: Box<Grant>) -> Result<Claimed, StoreError> {
+    let lease = grant.lease;
+    for _ in 0..REFRESHES_MAX {
+        let sent = Instant::now();
+        match engine.store.renew(&lease).await {
+            Ok(Fenced::Applied) if !is_late(sent, &lease) => return Ok(Claimed::Run(grant)),
+            Ok(Fenced::Applied) => {}
+            Ok(Fenced::Lost) => return Ok(Claimed::Busy { lease_left: lease.length }),
+            Err(error) => {
+                engine.landing.cancel(lease.id, lease.attempt_id);
+                return Err(error);
+            }
+        }
+    }
+    engine.landing.cancel(lease.id, lease.attempt_id);
+    let text = "the store is too slow for the route's lease; make the lease longer";
+    Err(StoreError::new(StoreErrorKind::NotWritten, text))
+}
+
+fn store_failed(error: &StoreError, engine: &Engine, ask: &Ask, policy: &Policy) -> Settled {
     let cause = std::error::Error::source(error).map(ToString::to_string);
     let record = ask.id.short();
     if error.is_damaged() {
@@ -145,7 +208,17 @@ fn store_failed(error: &StoreError, ask: &Ask, policy: &Policy) -> Settled {
         tracing::error!(%error, cause, record, "a record is damaged: neither served nor run");
         return Settled::Refused(Refusal::Damaged);
     }
-    tracing::warn!(%error, cause, record, "the store failed at a claim");
+    let route = &*policy.route;
+    match engine.store_failures.failed() {
+        Some(unlogged) => {
+            tracing::warn!(%error, cause, record, route, unlogged, "the store failed at a claim");
+        }
+        None => tracing::debug!(%error, cause, record, route, "the store failed at a claim"),
+    }
+    if error.is_of_lost_records() {
+        // Not even for a route that would rather run than wait: a loss is no outage, and this may have run.
+        return Settled::Refused(Refusal::RecordsLost { retry_after: error.retries_after() });
+    }
     match policy.on_store_error {
         OnStoreError::Reject => Settled::Refused(Refusal::StoreDown),
         OnStoreError::Bypass => Settled::Bypass,

@@ -17,6 +17,7 @@ use super::{Apart, Identity, has_no_other_key};
 use crate::body::RequestBody;
 use crate::collect::{Read, read};
 use crate::grpc;
+use crate::original_uri::OriginalUri;
 use crate::patience;
 use crate::policy::Policy;
 use crate::prefer;
@@ -133,6 +134,7 @@ pub(super) fn with_facts<T>(
         true => authority(&parts.uri, &parts.headers),
         false => None,
     };
+    let uri = OriginalUri::of(parts);
     let counted = policy.fingerprint_headers.iter();
     let counted: Vec<CountedHeader<'_>> =
         counted.map(|name| (name.as_str(), lines(&parts.headers, name))).collect();
@@ -141,8 +143,8 @@ pub(super) fn with_facts<T>(
     let facts = RequestFacts {
         method: &parts.method,
         authority: authority.as_deref(),
-        path: parts.uri.path(),
-        query: parts.uri.query(),
+        path: uri.path(),
+        query: uri.query(),
         content_type: content_type.as_deref(),
         content_encoding: content_encoding.as_deref(),
         headers: &counted,

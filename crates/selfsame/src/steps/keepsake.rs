@@ -1,5 +1,5 @@
-//! Step 3, for routes that want it: what a record keeps of the request besides its fingerprint, and in
-//! what a request under a used key differs from that.
+//! Step 3: what a record keeps of the request besides its fingerprint, and in what a request under a
+//! used key differs from that.
 
 use bytes::Bytes;
 use http::header::{
@@ -15,6 +15,7 @@ use super::fingerprint::with_facts;
 use crate::abandoned::Completing;
 use crate::engine::Engine;
 use crate::grpc;
+use crate::original_uri::OriginalUri;
 use crate::policy::Policy;
 use crate::seal::Kind;
 
@@ -28,23 +29,24 @@ pub(crate) fn keepsake<B>(
     engine: &Engine,
     policy: &Policy,
 ) -> Option<Box<Keepsake>> {
-    if !policy.mismatch_hint && policy.completing.is_none() {
-        return None;
-    }
     let Asked { ask, request, is_shared, .. } = asked;
+    let path = OriginalUri::of(&request.parts).path();
+    let line = Some(Keepsake::line(&request.parts.method, path));
     if grpc::is_call(&request.parts.headers) {
-        return None;
+        return Some(Box::new(Keepsake { line, ..Keepsake::default() }));
     }
     let sent = (&*request.parts, request.body.data());
     // Who shares a key space with strangers could find out by trying what one of them has sent.
-    let is_told = policy.mismatch_hint && !is_shared;
-    let outline = is_told.then(|| outline(&ask.id, sent, engine, policy).to_bytes().into());
+    let outline = match policy.mismatch_hint && !is_shared {
+        true => outline(&ask.id, sent, engine, policy),
+        false => parts_alone(&ask.id, sent, engine, policy),
+    };
     // What nobody may ever run again is not kept for it.
     let may_run = policy.recover != Recover::Hold || policy.probe.is_some();
     let completing = policy.completing.as_ref().filter(|_| may_run);
     let request = completing.and_then(|how| sealed(&ask.id, sent, engine, (policy, how)));
-    let keepsake = Keepsake { outline, request };
-    Some(Box::new(keepsake)).filter(|kept| kept.outline.is_some() || kept.request.is_some())
+    let outline = Some(outline.to_bytes().into());
+    Some(Box::new(Keepsake { outline, request, line, note: None }))
 }
 
 /// The request as it is kept; not at all where there is no key to seal it with.
@@ -90,7 +92,23 @@ pub(crate) async fn difference(
 ) -> Option<Box<Difference>> {
     let record = engine.store.get(id).await.ok()??;
     let kept = record.keepsake?.outline?;
-    outline(id, sent, engine, policy).differs_from(&kept).map(Box::new)
+    let now = match policy.mismatch_hint {
+        true => outline(id, sent, engine, policy),
+        false => parts_alone(id, sent, engine, policy),
+    };
+    now.differs_from(&kept).map(Box::new)
+}
+
+/// The outline without the members of the body: every record has room for it.
+fn parts_alone(
+    id: &RecordId,
+    (parts, body): (&Parts, &[u8]),
+    engine: &Engine,
+    policy: &Policy,
+) -> Outline {
+    with_facts(parts, body, policy, |facts, rules| {
+        Outline::of_parts(id, facts, rules, &engine.secret)
+    })
 }
 
 fn outline(

@@ -24,7 +24,7 @@ pub(crate) use record::{Recorder, is_stream, release_after, stored_answer, unkno
 #[cfg(feature = "postgres")]
 pub(crate) use replay::answer_to_keep;
 pub(crate) use replay::replay;
-pub(crate) use run::{bypass, heartbeat, pass, run};
+pub(crate) use run::{bypass, pass, run};
 pub(crate) use scope::{Identity, scope};
 pub(crate) use seek::{Sought, has_no_other_key, key_in_body, seek};
 pub(crate) use turn::{Turn, take_turn};

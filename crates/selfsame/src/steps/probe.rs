@@ -5,10 +5,10 @@ use std::future::poll_fn;
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, EXPECT, RANGE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
 use http_body::Body;
 use selfsame_core::headers::is_hop_by_hop;
-use selfsame_core::{Answer, AnswerBody, Ask, Resolution, State};
+use selfsame_core::{Answer, AnswerBody, Ask, Note, Resolution, State, Verdict};
 use tokio::time::Instant;
 use tower_service::Service;
 
@@ -38,6 +38,13 @@ where
     R::Error: Into<BoxError>,
 {
     let held = Settled::Refused(Refusal::Held);
+    let Some(path) = probe.of(&ask.label.key) else {
+        tracing::warn!(
+            record = ask.id.short(),
+            "a held key is not asked about: dots in it would lead to another path"
+        );
+        return held;
+    };
     let Some(asking) = engine.probes.begin(ask.id) else { return held };
     // Read before the question: what is decided by its answer is this claim's fate and no later one's.
     let Ok(Some(record)) = engine.store.get(&ask.id).await else { return held };
@@ -48,15 +55,17 @@ where
     }
     let deadline = Instant::now() + policy.response_timeout;
     let told = patience::before(deadline, async {
-        let answered = inner.call(question(parts, ask, probe)).await.ok()?;
+        let answered = inner.call(question(parts, path)).await.ok()?;
         let told = listen(answered, policy, deadline).await;
         // It may be called once more.
         poll_fn(|cx| inner.poll_ready(cx)).await.ok()?;
         told
     });
     let told = told.await.flatten();
-    telemetry::probed(&policy.route, told.as_ref().map(|told| matches!(told, Resolution::Free)));
-    let Some(resolution) = told else { return held };
+    telemetry::probed(&policy.route, told.as_ref().map(|told| matches!(told, Verdict::Free)));
+    let Some(verdict) = told else { return held };
+    let note = Some(Box::new(Note::new("probe", None)));
+    let resolution = Resolution { verdict, note };
     match engine.people.resolve(&ask.id, record.fence, &resolution).await {
         Ok(_) => asking.answered(),
         Err(error) => {
@@ -68,10 +77,10 @@ where
 }
 
 /// As the retry, without its body: whoever may send that may ask.
-fn question<B>(parts: &Parts, ask: &Ask, probe: &Probe) -> Request<RequestBody<B>> {
+fn question<B>(parts: &Parts, path: Uri) -> Request<RequestBody<B>> {
     let mut request = Request::new(RequestBody::whole(Bytes::new(), HeaderMap::new()));
     *request.method_mut() = Method::GET;
-    *request.uri_mut() = probe.of(&ask.label.key);
+    *request.uri_mut() = path;
     *request.extensions_mut() = parts.extensions.clone();
     let is_asked = |name: &HeaderName| {
         let text = name.as_str();
@@ -86,21 +95,21 @@ fn question<B>(parts: &Parts, ask: &Ask, probe: &Probe) -> Request<RequestBody<B
 }
 
 /// What the answer decides, if anything.
-async fn listen<R>(response: Response<R>, policy: &Policy, until: Instant) -> Option<Resolution>
+async fn listen<R>(response: Response<R>, policy: &Policy, until: Instant) -> Option<Verdict>
 where
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
     let (parts, body) = response.into_parts();
     match parts.status {
-        StatusCode::NOT_FOUND => Some(Resolution::Free),
+        StatusCode::NOT_FOUND => Some(Verdict::Free),
         StatusCode::OK => match collect(body, policy.answer_bytes_max, until).await {
             Collected::Whole { data, trailers } => {
                 let answer: Answer =
                     answer_to_keep(&parts, AnswerBody::Kept(data), trailers, policy);
-                Some(Resolution::Complete(answer))
+                Some(Verdict::Complete(answer))
             }
-            Collected::Over { .. } | Collected::Broken => None,
+            Collected::Over { .. } | Collected::Broken | Collected::Panicked(_) => None,
         },
         _ => None,
     }

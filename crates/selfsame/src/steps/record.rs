@@ -1,5 +1,6 @@
 //! Step 6: the outcome is durable before the first byte of the answer goes out.
 
+use std::any::Any;
 use std::future::Future;
 
 use bytes::Bytes;
@@ -11,13 +12,11 @@ use http_body::Body;
 use selfsame_core::headers::IDEMPOTENCY_EXPIRES;
 use selfsame_core::{
     Answer, AnswerBody, Claim, Fenced, Grant, RecordId, Recorded, Release, Replay, Started, State,
-    StoreError,
 };
 use tokio::time::Instant;
 
 use super::replay::{answer_to_keep, of_the_moment, replay};
 use super::run::Ran;
-use crate::background::Backoff;
 use crate::body::{BoxError, ResponseBody};
 use crate::collect::{Collected, collect};
 use crate::delivery::Delivery;
@@ -31,9 +30,6 @@ use crate::run::Run;
 use crate::telemetry;
 use crate::timing::RanFor;
 
-/// How often a release is tried before the key is left to its lease.
-const RELEASE_TRIES: u32 = 3;
-
 /// Writes a run's end into the store, whatever the store makes of it.
 pub(crate) struct Recorder<'a> {
     run: &'a Run,
@@ -41,6 +37,15 @@ pub(crate) struct Recorder<'a> {
     policy: &'a Policy,
     dialect: &'a Dialect,
     is_abandoned: bool,
+}
+
+/// When a claim ends that has no answer to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// It has ended.
+    Now,
+    /// Once the store takes the release.
+    Later,
 }
 
 /// An answer, by what it means for its key.
@@ -109,10 +114,7 @@ impl Recorder<'_> {
                 self.release(unknown(self.policy)).await;
                 Delivery::error(error)
             }
-            Ran::Panicked(payload) => {
-                self.release(unknown(self.policy)).await;
-                Delivery::panic(payload)
-            }
+            Ran::Panicked(payload) => self.panicked(payload).await,
             Ran::TimedOut => self.answer_lost().await,
         }
     }
@@ -140,7 +142,8 @@ impl Recorder<'_> {
     fn sort<R>(&self, mut response: Response<R>, ran_for: RanFor) -> Sorted<R> {
         response.extensions_mut().insert(Served::by_attempt(self.claim().grant().attempt));
         response.extensions_mut().insert(ran_for);
-        let outcome = Outcome::told_by(&mut response, self.dialect.protocol());
+        let protocol = self.dialect.protocol();
+        let outcome = Outcome::told_by(&mut response, protocol, &self.policy.statuses);
         if self.policy.expires_header {
             // The handler's own is about a key of its own.
             response.headers_mut().remove(IDEMPOTENCY_EXPIRES);
@@ -238,7 +241,7 @@ impl Recorder<'_> {
     {
         let answer = answer_of(&parts, &collected, self.policy);
         async move {
-            let Some(answer) = &answer else { return Box::pin(self.answer_lost()).await };
+            let Some(answer) = &answer else { return Box::pin(self.not_read(collected)).await };
             let Recorded::Until(expires_at) = self.complete(answer).await else {
                 return Delivery::of(Box::pin(self.stored_truth()).await);
             };
@@ -249,9 +252,24 @@ impl Recorder<'_> {
                     Delivery::of(Response::from_parts(parts, body))
                 }
                 Collected::Over { begun, rest } => Delivery::pumped(parts, begun, rest, deadline),
-                Collected::Broken => unreachable!("it was given up above"),
+                Collected::Broken | Collected::Panicked(_) => {
+                    unreachable!("it was given up above")
+                }
             }
         }
+    }
+
+    /// Ends a run whose answer could not be read to its end.
+    async fn not_read<R, E>(&self, collected: Collected<R>) -> Delivery<R, E> {
+        match collected {
+            Collected::Panicked(payload) => self.panicked(payload).await,
+            _ => self.answer_lost().await,
+        }
+    }
+
+    async fn panicked<R, E>(&self, payload: Box<dyn Any + Send>) -> Delivery<R, E> {
+        self.release(unknown(self.policy)).await;
+        Delivery::panic(payload)
     }
 
     /// A store that fails now does not take the answer from the client: it lands later.
@@ -265,13 +283,16 @@ impl Recorder<'_> {
             Err(error) => {
                 let Grant { lease, expires_at, .. } = *self.claim().grant();
                 tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
-                Box::pin(self.engine.landing.take(lease, answer.clone())).await;
+                // Its key is not to be taken over before the answer has landed.
+                self.engine.renewals.answered(&lease);
+                Box::pin(self.engine.landing.complete(lease, answer)).await;
                 Recorded::Until(expires_at)
             }
         }
     }
 
-    pub(crate) async fn release(&self, release: Release) {
+    /// A store that fails now takes the release later.
+    pub(crate) async fn release(&self, release: Release) -> Freed {
         let release = match release {
             Release::NeverRan if self.is_abandoned => Release::PostponedUnrun,
             Release::Retry | Release::Forget | Release::Crashed if self.is_abandoned => {
@@ -281,49 +302,48 @@ impl Recorder<'_> {
         };
         // Boxed, like all that most runs do not come to: they would hold room for it.
         let released = match release {
-            Release::NeverRan => Box::pin(self.insist(|| self.claim().never_ran())).await,
-            release => Box::pin(self.insist(|| self.claim().release(release))).await,
+            Release::NeverRan => Box::pin(self.claim().never_ran()).await,
+            release => Box::pin(self.claim().release(release)).await,
         };
+        if release == Release::Forget && !matches!(released, Ok(Fenced::Lost)) {
+            self.run.state.place.iter().for_each(|place| place.forget_key());
+        }
         match released {
-            Ok(Fenced::Applied) if release == Release::Forget => {
-                self.run.state.place.iter().for_each(|place| place.forget_key());
+            Ok(Fenced::Applied) => {
+                if may_hold(release) {
+                    let why = "its run ended without an outcome";
+                    Box::pin(self.engine.warn_if_held(self.id(), why)).await;
+                }
+                Freed::Now
             }
-            Ok(Fenced::Applied) => {}
-            Ok(Fenced::Lost) => self.count_fenced(),
-            Err(error) => tracing::error!(
-                %error,
-                record = self.id().short(),
-                "a key was not released: its lease ends it"
-            ),
-        }
-    }
-
-    async fn insist<F>(&self, call: impl Fn() -> F) -> Result<Fenced, StoreError>
-    where
-        F: Future<Output = Result<Fenced, StoreError>>,
-    {
-        let mut pause = Backoff::new();
-        for _ in 1..RELEASE_TRIES {
-            if let Ok(fenced) = call().await {
-                return Ok(fenced);
+            Ok(Fenced::Lost) => {
+                self.count_fenced();
+                Freed::Now
             }
-            pause.wait().await;
+            Err(error) => {
+                let lease = self.claim().grant().lease;
+                tracing::error!(%error, record = lease.id.short(), "a key was not released yet");
+                Box::pin(self.engine.landing.release(lease, release)).await;
+                Freed::Later
+            }
         }
-        call().await
     }
 
     async fn answer_lost<R, E>(&self) -> Delivery<R, E> {
-        self.release(unknown(self.policy)).await;
+        if self.release(unknown(self.policy)).await == Freed::Later {
+            // Nothing can be promised about a retry.
+            return Delivery::of(reject::answer(&Refusal::AnswerLost { held: true }, self.dialect));
+        }
         let held = match self.engine.store.get(self.id()).await {
             // Where the service can be asked, a retry finds out more.
             Ok(Some(record)) => {
                 matches!(record.state, State::Held { .. }) && self.policy.probe.is_none()
             }
             Ok(None) => false,
-            // Nothing can be promised about a retry.
             Err(_) => true,
         };
-        Delivery::of(reject::answer(&Refusal::AnswerLost { held }, self.dialect))
+        let refusal = Refusal::AnswerLost { held };
+        Delivery::of(reject::about(Some(self.id()), &refusal, self.dialect))
     }
 
     /// What is known of the run that has taken over, unless it failed: then this one's own answer
@@ -331,7 +351,9 @@ impl Recorder<'_> {
     async fn told_by_the_other_run<R>(&self) -> Option<Response<ResponseBody<R>>> {
         match stored_answer(self.engine, self.claim()).await {
             Ok(found) => Some(replay(found, self.policy, self.dialect)),
-            Err(Refusal::Busy) => Some(reject::answer(&Refusal::Busy, self.dialect)),
+            Err(Refusal::Busy) => {
+                Some(reject::about(Some(self.id()), &Refusal::Busy, self.dialect))
+            }
             Err(_) => None,
         }
     }
@@ -339,7 +361,7 @@ impl Recorder<'_> {
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
         match stored_answer(self.engine, self.claim()).await {
             Ok(found) => replay(found, self.policy, self.dialect),
-            Err(refusal) => reject::answer(&refusal, self.dialect),
+            Err(refusal) => reject::about(Some(self.id()), &refusal, self.dialect),
         }
     }
 
@@ -362,7 +384,7 @@ fn answer_of<R>(parts: &Parts, collected: &Collected<R>, policy: &Policy) -> Opt
     let (body, trailers) = match collected {
         Collected::Whole { data, trailers } => (AnswerBody::Kept(data.clone()), trailers.clone()),
         Collected::Over { .. } => (AnswerBody::NotKept, HeaderMap::new()),
-        Collected::Broken => return None,
+        Collected::Broken | Collected::Panicked(_) => return None,
     };
     Some(answer_to_keep(parts, body, trailers, policy))
 }
@@ -400,6 +422,18 @@ pub(crate) fn release_after(outcome: Outcome, policy: &Policy) -> Option<Release
         Outcome::Unknown | Outcome::AnswerLost => unknown(policy),
         Outcome::NeverRan => Release::NeverRan,
     })
+}
+
+/// Whether a key may be held after a claim that ended so.
+fn may_hold(release: Release) -> bool {
+    match release {
+        Release::NeverRan | Release::Retry | Release::Forget => false,
+        Release::Crashed
+        | Release::Unheard
+        | Release::Postponed
+        | Release::PostponedUnrun
+        | Release::Hold => true,
+    }
 }
 
 /// How a run ends of which nobody knows how far it came.

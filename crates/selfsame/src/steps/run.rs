@@ -1,11 +1,8 @@
-//! Step 5: the work runs, its lease kept alive beside it.
+//! Step 5: the work runs. Its lease is kept alive by `renewals`.
 
 use std::any::Any;
-use std::convert::Infallible;
-use std::future::{Future, poll_fn, ready};
+use std::future::{Future, ready};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
-use std::task::Poll;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -13,8 +10,7 @@ use futures_util::future::Either;
 use http::{HeaderValue, Request, Response};
 use http_body::Body;
 use selfsame_core::headers::SELFSAME_PROTECTED;
-use selfsame_core::{Claim, Fenced, Started};
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::Instant;
 use tower_service::Service;
 
 use super::Apart;
@@ -23,7 +19,7 @@ use crate::delivery::Delivery;
 use crate::outcome::{Outcome, Served};
 use crate::patience;
 use crate::run::Run;
-use crate::telemetry::{self, InFlight};
+use crate::telemetry::InFlight;
 use crate::timing::{RanFor, Stopwatch};
 
 /// How a run ended.
@@ -62,43 +58,6 @@ where
             None => Ran::TimedOut,
         }
     })
-}
-
-/// Keeps the claim alive for as long as `work` takes. Pinned by the caller: what is handed over by
-/// value takes its room twice.
-pub(crate) async fn heartbeat<T>(
-    claim: &Claim<Started>,
-    mut work: Pin<&mut impl Future<Output = T>>,
-) -> T {
-    // Not before there is something to wait for, as most timers here.
-    let mut beat = None;
-    poll_fn(|cx| {
-        if let Poll::Ready(done) = work.as_mut().poll(cx) {
-            return Poll::Ready(done);
-        }
-        let beat = beat.get_or_insert_with(|| Box::pin(keep_alive(claim)));
-        beat.as_mut().poll(cx).map(|never| match never {})
-    })
-    .await
-}
-
-/// Renews the lease every third of it.
-async fn keep_alive(claim: &Claim<Started>) -> Infallible {
-    let every = claim.grant().lease.length / 3;
-    let mut ticks = interval_at(Instant::now() + every, every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        ticks.tick().await;
-        match claim.renew().await {
-            Ok(Fenced::Applied) => {}
-            Ok(Fenced::Lost) => break,
-            Err(error) => tracing::warn!(%error, "a lease could not be renewed"),
-        }
-    }
-    telemetry::fenced_write();
-    tracing::warn!(record = claim.grant().lease.id.short(), "a run has lost its claim");
-    // It cannot be called back; what it writes from now on is fenced off.
-    std::future::pending().await
 }
 
 /// Passes a request on that is none of our business.

@@ -1,14 +1,15 @@
 //! Step 1, where a key may be in the body: it is read first, as long as it can be JSON.
 //!
-//! A body that is anything else goes on as it comes. One that is too large to be looked into is
-//! refused: if it has a key, passing it on could do the work twice.
+//! A body that is plainly anything else goes on as it comes. One that is too large to be looked into, or
+//! that some reader of JSON may understand and this one does not, is refused: if it has a key, passing it
+//! on could do the work twice.
 
 use bytes::Bytes;
 use http::header::CONTENT_ENCODING;
 use http::request::Parts;
 use http_body::Body;
-use selfsame_core::Key;
 use selfsame_core::headers::lines;
+use selfsame_core::{InvalidKey, JsonPointer, Key};
 
 use super::parse::{fit, missing};
 use super::{Apart, Whole, announces_more_than};
@@ -72,7 +73,8 @@ pub(crate) fn key_in_body(
 /// Whether the body of a request that has a key in its headers has none besides.
 pub(crate) fn has_no_other_key(parts: &Parts, body: &[u8], policy: &Policy) -> Result<(), Refusal> {
     match key_in_body(parts, body, policy) {
-        Ok(None) => Ok(()),
+        // It has a key: nothing runs unprotected, whatever its body is.
+        Ok(None) | Err(Refusal::InvalidKey(InvalidKey::Unreadable | InvalidKey::Packed)) => Ok(()),
         Ok(Some(_)) | Err(_) => Err(Refusal::TwoKeys),
     }
 }
@@ -84,9 +86,12 @@ struct Look {
     is_too_large: bool,
     /// Whether only what is unpacked can tell anything.
     is_packed: bool,
-    /// The first byte that is no blank.
-    first: Option<u8>,
+    /// The first bytes behind the blanks, as many as tell what it is.
+    first: Vec<u8>,
 }
+
+/// How many bytes tell in which form a text is.
+const FIRST_BYTES: usize = 4;
 
 impl Look {
     fn at(parts: &Parts, bytes_max: usize) -> Self {
@@ -94,23 +99,24 @@ impl Look {
             bytes_left: bytes_max,
             is_too_large: announces_more_than(bytes_max, &parts.headers),
             is_packed: parts.headers.contains_key(CONTENT_ENCODING),
-            first: None,
+            first: Vec::with_capacity(FIRST_BYTES),
         }
     }
 
     /// Whether to read on behind `data`.
     fn goes_on(&mut self, data: &Bytes) -> bool {
-        // A byte order mark is a blank here, too.
-        let is_blank = |byte: &u8| b" \t\r\n\xef\xbb\xbf".contains(byte);
-        self.first = self.first.or_else(|| data.iter().copied().find(|byte| !is_blank(byte)));
+        let is_begun = !self.first.is_empty();
+        let rest =
+            data.iter().copied().skip_while(|byte| !is_begun && JsonPointer::is_blank(*byte));
+        self.first.extend(rest.take(FIRST_BYTES - self.first.len()));
         let fits = self.bytes_left.checked_sub(data.len());
         self.bytes_left = fits.unwrap_or(0);
-        let is_known = self.is_packed || self.first.is_some();
+        let is_known = self.is_packed || !self.first.is_empty();
         fits.is_some() && self.may_be_json() && !(self.is_too_large && is_known)
     }
 
     /// Whether it can be JSON with something in it, as far as it was seen.
     fn may_be_json(&self) -> bool {
-        self.is_packed || matches!(self.first, None | Some(b'{' | b'['))
+        self.is_packed || JsonPointer::may_be_in(&self.first)
     }
 }

@@ -3,7 +3,6 @@
 #[cfg(any(feature = "postgres", feature = "redis"))]
 use std::borrow::Cow;
 use std::error::Error;
-#[cfg(any(feature = "postgres", feature = "redis"))]
 use std::time::Duration;
 
 #[cfg(any(feature = "postgres", feature = "redis"))]
@@ -11,6 +10,9 @@ use selfsame_core::Ask;
 #[cfg(any(feature = "embedded", feature = "postgres"))]
 use selfsame_core::{Answer, AnswerBody};
 use selfsame_core::{Count, RecordId, StoreError, StoreErrorKind};
+
+/// Longest time that a call may take; a longer time-out becomes this.
+pub(super) const TIME_OUT_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 // The numbers of `wire::state_code`.
 pub(super) const CLAIMED: u8 = 1;

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Clock, Count, Due, Erased, Facts, Fence, Fenced, Find,
-    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, State,
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Clock, Count, Due, Erased, Facts, Fence, Fenced,
+    Find, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, State,
     Store, StoreError, Sweep, Swept, Timestamp,
 };
 
@@ -28,7 +28,7 @@ type Shard = HashMap<RecordId, Box<Record<Packed>>, BuildHasherDefault<TakenFrom
 
 /// An id is a keyed hash already: a part of it, other than the one that tells the shard.
 #[derive(Default)]
-struct TakenFromId(u64);
+pub(crate) struct TakenFromId(u64);
 
 impl Hasher for TakenFromId {
     fn write(&mut self, bytes: &[u8]) {
@@ -154,7 +154,7 @@ impl MemoryStore {
                 }
                 Some(Due::Hold) => {
                     record.settle(now);
-                    swept.held += 1;
+                    swept.held.push(record.restored().without_request());
                 }
                 None => {}
             }
@@ -229,6 +229,11 @@ impl Store for MemoryStore {
         Ok(record.release(lease, release, now))
     }
 
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        let (mut shard, _) = self.lock(id);
+        Ok(shard.get_mut(id).map_or(Fenced::Lost, |record| record.cancel(attempt_id)))
+    }
+
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let (shard, now) = self.lock(id);
         Ok(shard.get(id).and_then(|record| record.restored().seen_at(now)))
@@ -262,8 +267,9 @@ impl Inspect for MemoryStore {
             Find::Abandoned { after } => {
                 return Ok(self.in_order(*after, most, Record::is_abandoned));
             }
-            Find::Tenant { whose, after } => {
-                return Ok(self.in_order(*after, most, |record, _| whose.is_of(&record.label)));
+            Find::Matching { filter, after } => {
+                let is_meant = |record: &Record<Packed>, now| filter.lets_through(record, now);
+                return Ok(self.in_order(*after, most, is_meant));
             }
             _ => {}
         }
@@ -273,7 +279,7 @@ impl Inspect for MemoryStore {
                 Find::Key(key) => record.label.key.as_str() == key,
                 Find::IdPrefix(prefix) => record.id.to_string().starts_with(prefix),
                 Find::Held => record.is_held(now),
-                Find::Abandoned { .. } | Find::Tenant { .. } => false,
+                Find::Abandoned { .. } | Find::Matching { .. } => false,
             };
             if is_match && found.len() < most {
                 found.extend(record.restored().without_request().seen_at(now));

@@ -1,38 +1,44 @@
-//! A store whose calls are timed.
+//! A store whose calls are timed, and that is not asked for what this process runs itself.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Fenced, Lease, Record, RecordId, Recorded, Release,
-    Replay, Store, StoreError,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Fenced, Lease, Record, RecordId, Recorded,
+    Release, Replay, State, Store, StoreError,
 };
 
 use super::SealedStore;
+use crate::running::{Running, Standing};
 use crate::telemetry::StoreTimer;
 use crate::timing::Stopwatch;
 
-/// Times each call on the hot path, by store and operation.
+/// Times each call on the hot path, by store and operation. A claim of what runs in this process is decided
+/// without the store, which would give away a lease that it takes for dead.
 pub(crate) struct Metered {
     inner: SealedStore,
+    running: Arc<Running>,
     claims: StoreTimer,
     renewals: StoreTimer,
     checkpoints: StoreTimer,
     completions: StoreTimer,
     releases: StoreTimer,
+    cancellations: StoreTimer,
     reads: StoreTimer,
 }
 
 impl Metered {
-    pub(crate) fn new(inner: SealedStore) -> Self {
+    pub(crate) fn new(inner: SealedStore, running: Arc<Running>) -> Self {
         Self {
             inner,
+            running,
             claims: StoreTimer::new("claim"),
             renewals: StoreTimer::new("renew"),
             checkpoints: StoreTimer::new("checkpoint"),
             completions: StoreTimer::new("complete"),
             releases: StoreTimer::new("release"),
+            cancellations: StoreTimer::new("cancel"),
             reads: StoreTimer::new("get"),
         }
     }
@@ -45,6 +51,17 @@ impl Metered {
     }
 }
 
+impl Metered {
+    /// What a claim comes to of a record that is not to run here: its answer, or busy.
+    async fn claim_if_finished(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        let found = self.inner.get(&ask.id).await?;
+        match found.map(|record| record.state) {
+            Some(State::Completed { .. } | State::Tombstone) => self.inner.claimed(ask).await,
+            _ => Ok(Claimed::Busy { lease_left: ask.lease }),
+        }
+    }
+}
+
 #[async_trait]
 impl Store for Metered {
     fn name(&self) -> &'static str {
@@ -52,7 +69,17 @@ impl Store for Metered {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        self.timed(&self.claims, self.inner.claimed(ask)).await
+        let Some(standing) = self.running.standing(ask) else {
+            return self.timed(&self.claims, self.inner.claimed(ask)).await;
+        };
+        let stopwatch = Stopwatch::start();
+        let claimed = match standing {
+            Standing::Busy { lease_left } => Ok(Claimed::Busy { lease_left }),
+            Standing::Reused => Ok(Claimed::Reused),
+            Standing::AskStore => Box::pin(self.claim_if_finished(ask)).await,
+        };
+        self.claims.took(self.inner.name(), stopwatch.elapsed());
+        claimed
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
@@ -64,6 +91,10 @@ impl Store for Metered {
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
         self.timed(&self.renewals, self.inner.renew(lease)).await
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        self.timed(&self.renewals, self.inner.renew_all(leases)).await
     }
 
     async fn checkpoint(
@@ -80,6 +111,10 @@ impl Store for Metered {
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
         self.timed(&self.releases, self.inner.release(lease, release)).await
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.timed(&self.cancellations, self.inner.cancel(id, attempt_id)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

@@ -23,16 +23,19 @@ mod sealed;
 mod split;
 #[cfg(feature = "redis")]
 mod tiered;
+#[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
+mod transfer;
 
 use std::any::Any;
 use std::sync::Arc;
 
-use selfsame_core::FullStore;
+use selfsame_core::{FullStore, StoreError, StoreErrorKind};
 
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
 pub use embedded::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 pub use memory::MemoryStore;
+pub(crate) use memory::TakenFromId;
 pub(crate) use metered::Metered;
 pub use near::NearStore;
 #[cfg(feature = "postgres")]
@@ -42,12 +45,14 @@ pub use postgres::{
 #[cfg(feature = "postgres")]
 pub(crate) use postgres::{Journal, Known, Note, Standing};
 #[cfg(feature = "redis")]
-pub use redis::{RedisOpenError, RedisOptions, RedisStore};
+pub use redis::{RedisHealth, RedisOpenError, RedisOptions, RedisStore};
 pub use sealed::SealedStore;
 #[cfg(all(feature = "postgres", feature = "redis"))]
 pub use split::SplitStore;
 #[cfg(feature = "redis")]
 pub use tiered::{TieredOpenError, TieredOptions, TieredStore};
+#[cfg(any(feature = "embedded", feature = "postgres", feature = "redis"))]
+pub use transfer::{Imported, JournalRow, Transfer};
 
 use crate::seal::Seal;
 
@@ -55,6 +60,11 @@ use crate::seal::Seal;
 pub(crate) fn sealed(store: Arc<dyn FullStore>) -> SealedStore {
     let sealed = (&*store as &dyn Any).downcast_ref().cloned();
     sealed.unwrap_or_else(|| SealedStore::new(store, Seal::none()))
+}
+
+/// The error of a claim of which something was written before: whoever asked takes it back.
+pub(crate) fn may_have_landed(error: &StoreError) -> StoreError {
+    StoreError::new(StoreErrorKind::MayHaveLanded, error.to_string())
 }
 
 /// Only PostgreSQL has one.

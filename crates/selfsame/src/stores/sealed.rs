@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, FullStore,
-    Grant, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved,
-    Store, StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
+    FullStore, Grant, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution,
+    Resolved, Store, StoreError, Sweep, Swept, Timestamp, Verdict,
 };
 
+use super::may_have_landed;
 use crate::seal::Seal;
 
 /// Any other store, with what its records keep [sealed](Seal) on the way in and opened on the way
 /// out. What was recorded without a key is still read; what cannot be opened is an error.
 ///
-/// Status, recovery point, tenant, key and route stay readable, for people who look for them. So does
+/// Status, recovery point, tenant, key, route, method and path stay readable, for people who look for
+/// them, and so does who resolved a key and why. So does
 /// what phases gave, in the journal of a PostgreSQL store.
 #[derive(Clone)]
 pub struct SealedStore {
@@ -54,10 +56,11 @@ impl SealedStore {
             },
             other => return Ok(other),
         };
-        // Nobody runs: the claim is given back, for the time when the key is there again. If that fails
-        // too, the lease ends by itself.
-        let _ = self.inner.release(&lease, Release::NeverRan).await;
-        Err(error)
+        // Nobody runs: the claim is given back, for the time when the key is there again.
+        match self.inner.release(&lease, Release::NeverRan).await {
+            Ok(_) => Err(error),
+            Err(failed) => Err(may_have_landed(&failed)),
+        }
     }
 
     /// Records the answer, closed. Not boxed, unlike the trait's.
@@ -101,6 +104,10 @@ impl Store for SealedStore {
         self.inner.renew(lease).await
     }
 
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        self.inner.renew_all(leases).await
+    }
+
     async fn checkpoint(
         &self,
         lease: &Lease,
@@ -115,6 +122,10 @@ impl Store for SealedStore {
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
         self.inner.release(lease, release).await
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.inner.cancel(id, attempt_id).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
@@ -149,12 +160,13 @@ impl Inspect for SealedStore {
         fence: Fence,
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError> {
-        let closed = match resolution {
-            Resolution::Complete(answer) => {
-                Resolution::Complete(self.seal.closed_answer(id, answer).into_owned())
+        let verdict = match &resolution.verdict {
+            Verdict::Complete(answer) => {
+                Verdict::Complete(self.seal.closed_answer(id, answer).into_owned())
             }
-            Resolution::Free => Resolution::Free,
+            Verdict::Free => Verdict::Free,
         };
+        let closed = Resolution { verdict, note: resolution.note.clone() };
         self.inner.resolve(id, fence, &closed).await
     }
 

@@ -144,7 +144,7 @@ async fn a_tombstone_keeps_no_answer() {
 async fn a_kept_request_leaves_when_there_is_an_outcome() {
     let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
     let store = open_at(&folder, &clock);
-    let request = Keepsake { outline: None, request: Some(vec![7; 512 * 1024].into()) };
+    let request = Keepsake { request: Some(vec![7; 512 * 1024].into()), ..Keepsake::default() };
     let keepsake = Some(Box::new(request));
     let asks: Vec<_> =
         (0..48).map(|at| Ask { keepsake: keepsake.clone(), ..ask(&format!("k-{at}")) }).collect();

@@ -6,8 +6,12 @@ mod damage;
 mod erase;
 mod expiry;
 mod golden;
+mod leases;
 mod opening;
 mod restart;
+#[path = "../shared/leases.rs"]
+#[expect(dead_code, reason = "this store has threads of its own")]
+mod shared_leases;
 mod writing;
 
 use std::fs;

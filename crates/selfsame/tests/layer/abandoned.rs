@@ -153,7 +153,7 @@ async fn an_abandoned_request_is_run_again_as_it_was_but_for_its_credentials() {
     assert_eq!((late.served, &*late.body), (Served::Replayed, "charged"));
     let record = rig.store.find(&Find::Key("k".into()), 1).await.expect("found")[0].id;
     let record = rig.store.get(&record).await.expect("the store works").expect("completed");
-    assert_eq!(record.keepsake, None, "nobody needs the request any more");
+    assert_eq!(record.kept_request(), None, "nobody needs the request any more");
 }
 
 #[tokio::test]

@@ -97,6 +97,34 @@ async fn nothing_is_told_where_nobody_asked_for_it_or_strangers_share_their_keys
 }
 
 #[tokio::test]
+async fn the_parts_that_differ_are_always_named() {
+    let moved = || {
+        let mut request = request("/refunds?all", &FIRST.replace("10", "11"));
+        request.headers_mut().remove(CONTENT_TYPE);
+        request
+    };
+    let parts = json!(["path", "query", "content type"]);
+    let plain = refusal(Policy::new(), request("/charges", FIRST), moved()).await;
+    assert_eq!(plain["mismatch"]["parts"], parts);
+    assert_eq!(plain["mismatch"]["members"], json!([]), "members are named where it was asked for");
+    let detail = plain["detail"].as_str().expect("text");
+    let told = "the path differs; the query differs; the content type differs";
+    assert!(detail.ends_with(told), "{detail}");
+
+    let stripe = Policy::new().dialect(Dialect::new(Profile::Stripe, "/rules"));
+    let stripe = refusal(stripe, request("/charges", FIRST), moved()).await;
+    assert_eq!(stripe["error"]["mismatch"]["parts"], parts);
+
+    let [first, second] = [request("/charges", FIRST), moved()].map(|mut request| {
+        request.headers_mut().remove(AUTHORIZATION);
+        request
+    });
+    let shared = refusal(hinting(), first, second).await;
+    assert_eq!(shared["mismatch"]["parts"], parts);
+    assert_eq!(shared["mismatch"]["members"], json!([]));
+}
+
+#[tokio::test]
 async fn a_record_that_was_made_without_it_tells_nothing() {
     let work = |_| async { Ok::<_, Infallible>(answer(201, "charged")) };
     let rig = Rig::new();

@@ -1,15 +1,17 @@
 //! A store that fails when told to.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use selfsame::stores::MemoryStore;
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, FullStore,
-    Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError,
-    StoreErrorKind, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
+    FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, Store,
+    StoreError, StoreErrorKind, Sweep, Swept, Timestamp,
 };
 
 use crate::support::Rig;
@@ -22,16 +24,33 @@ pub(crate) enum Fault {
     Down,
     /// Nothing is written, and nobody is told.
     Stuck,
+    /// No answer is recorded; all else works.
+    RecordsNothing,
     /// It is written, and the acknowledgement is lost; once.
     AcknowledgementLost,
     /// The same, and from then on nothing is written.
     GoesDown,
+    /// A claim is on its way, and nobody hears of it until it is delivered.
+    Late,
+    /// The next claim is acknowledged after [`SLOW`].
+    SlowAcknowledgement,
+    /// The acknowledgement of the next claim is given up after [`SLOW`].
+    SlowlyLost,
 }
+
+/// Time that a slow acknowledgement takes.
+pub(crate) const SLOW: Duration = Duration::from_secs(20);
 
 /// A store with a fault.
 pub(crate) struct Faulty {
     inner: Arc<dyn FullStore>,
     fault: Mutex<Fault>,
+    renewals: AtomicUsize,
+    failed_renewals: AtomicUsize,
+    late: Mutex<Option<Ask>>,
+    is_watched: AtomicBool,
+    completions: AtomicUsize,
+    most_completions: AtomicUsize,
 }
 
 /// A rig on such a store in memory.
@@ -44,7 +63,46 @@ pub(crate) fn faulty_rig() -> (Rig, Arc<Faulty>) {
 
 impl Faulty {
     pub(crate) fn new(inner: Arc<dyn FullStore>) -> Self {
-        Self { inner, fault: Mutex::new(Fault::None) }
+        Self {
+            inner,
+            fault: Mutex::new(Fault::None),
+            renewals: AtomicUsize::new(0),
+            failed_renewals: AtomicUsize::new(0),
+            late: Mutex::default(),
+            is_watched: AtomicBool::new(false),
+            completions: AtomicUsize::new(0),
+            most_completions: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        *self.fault.lock() == Fault::None
+    }
+
+    /// Number of renewals that were made so far.
+    pub(crate) fn renewals(&self) -> usize {
+        self.renewals.load(Ordering::SeqCst)
+    }
+
+    /// Number of renewals that failed so far.
+    pub(crate) fn failed_renewals(&self) -> usize {
+        self.failed_renewals.load(Ordering::SeqCst)
+    }
+
+    /// Delivers the claim that was on its way.
+    pub(crate) async fn deliver(&self) {
+        let late = self.late.lock().take().expect("a claim was on its way");
+        self.inner.claim(&late).await.expect("the store works");
+    }
+
+    /// Counts completions from now on, each of which takes ten milliseconds.
+    pub(crate) fn watch_completions(&self) {
+        self.is_watched.store(true, Ordering::SeqCst);
+    }
+
+    /// The number of completions that were under way at the same time.
+    pub(crate) fn most_completions(&self) -> usize {
+        self.most_completions.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set(&self, fault: Fault) {
@@ -78,13 +136,34 @@ impl Store for Faulty {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        if *self.fault.lock() == Fault::Late {
+            *self.late.lock() = Some(ask.clone());
+            return Err(StoreError::new(StoreErrorKind::MayHaveLanded, "nobody answers"));
+        }
+        let fault = *self.fault.lock();
+        if matches!(fault, Fault::SlowAcknowledgement | Fault::SlowlyLost) {
+            self.set(Fault::None);
+            let claimed = self.inner.claim(ask).await?;
+            tokio::time::sleep(SLOW).await;
+            return match fault {
+                Fault::SlowlyLost => {
+                    Err(StoreError::new(StoreErrorKind::MayHaveLanded, "no acknowledgement"))
+                }
+                _ => Ok(claimed),
+            };
+        }
         self.before().await?;
         self.after(self.inner.claim(ask).await?)
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
-        self.before().await?;
-        self.after(self.inner.renew(lease).await?)
+        let renewed = match self.before().await {
+            Ok(()) => self.after(self.inner.renew(lease).await?),
+            Err(error) => Err(error),
+        };
+        let count = if renewed.is_ok() { &self.renewals } else { &self.failed_renewals };
+        count.fetch_add(1, Ordering::SeqCst);
+        renewed
     }
 
     async fn checkpoint(&self, lease: &Lease, point: &Checkpoint) -> Result<Fenced, StoreError> {
@@ -94,12 +173,26 @@ impl Store for Faulty {
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
         self.before().await?;
+        if *self.fault.lock() == Fault::RecordsNothing {
+            return Err(StoreError::new(StoreErrorKind::NotWritten, "nothing is recorded"));
+        }
+        if self.is_watched.load(Ordering::SeqCst) {
+            let under_way = self.completions.fetch_add(1, Ordering::SeqCst) + 1;
+            self.most_completions.fetch_max(under_way, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            self.completions.fetch_sub(1, Ordering::SeqCst);
+        }
         self.after(self.inner.complete(lease, answer).await?)
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
         self.before().await?;
         self.after(self.inner.release(lease, release).await?)
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.before().await?;
+        self.after(self.inner.cancel(id, attempt_id).await?)
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

@@ -15,10 +15,10 @@ use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use selfsame::stores::MemoryStore;
-use selfsame::{Idempotency, Policy, RequestBody, Run};
+use selfsame::{Idempotency, OriginalUri, Policy, RequestBody, Run};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
-use tower::Layer;
+use tower::{Layer, ServiceExt};
 
 use crate::support::Runs;
 
@@ -69,6 +69,46 @@ async fn it_works_in_axum() {
     let (address, _serving) =
         serve(Router::new().route("/charges", post(charge)).layer(layer)).await;
     check(address, &runs).await;
+}
+
+#[tokio::test]
+async fn nested_routers_do_not_replay_each_other() {
+    let idempotency = idempotency().await;
+    let version = |name: &'static str| {
+        let charge = move |body: String| async move { format!("{name} charged {body}") };
+        let layer = idempotency.layer(Policy::new());
+        Router::new().route("/charges", post(charge)).layer(layer)
+    };
+    // One within another, too.
+    let inner = Router::new().nest("/v1", version("first")).nest("/v2", version("second"));
+    let (address, _serving) = serve(Router::new().nest("/api", inner)).await;
+    let client = Client::builder(TokioExecutor::new()).build_http::<Full<Bytes>>();
+    let send = async |path: &str| {
+        let mut request = request(address, "ten");
+        *request.uri_mut() = format!("http://{address}{path}").parse().expect("a URI");
+        let response = client.request(request).await.expect("an answer");
+        let (status, body) = (response.status().as_u16(), response.into_body());
+        (status, body.collect().await.expect("a body").to_bytes())
+    };
+    let first = send("/api/v1/charges").await;
+    assert_eq!((first.0, &first.1[..]), (200, &b"first charged ten"[..]));
+    assert_eq!(send("/api/v1/charges").await, first);
+    assert_eq!(send("/api/v2/charges").await.0, 422, "the key stands for another request");
+}
+
+#[tokio::test]
+async fn a_router_of_another_kind_can_tell_the_whole_path() {
+    let service = tower::service_fn(|_: Request<RequestBody<Full<Bytes>>>| async {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("charged")))
+    });
+    let service = idempotency().await.layer(Policy::new()).layer(service);
+    let send = async |path: &'static str| {
+        let mut request = request(SocketAddr::from(([127, 0, 0, 1], 1)), "ten");
+        request.extensions_mut().insert(OriginalUri::new(http::Uri::from_static(path)));
+        service.clone().oneshot(request).await.expect("no error").status().as_u16()
+    };
+    assert_eq!([send("/v1/charges").await, send("/v1/charges").await], [200, 200]);
+    assert_eq!(send("/v2/charges").await, 422);
 }
 
 #[tokio::test]

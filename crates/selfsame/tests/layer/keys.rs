@@ -96,7 +96,7 @@ async fn a_body_without_a_key_passes_as_it_came_or_is_refused() {
     let rig = Rig::new();
     let (optional, required) =
         (echo(&rig, in_body()), echo(&rig, in_body().key(KeyMode::Required)));
-    for body in ["", "{ }", r#" {"a" : [1.0]} "#, "a=b&idempotency_key=k", "{broken", "--x\r\n"] {
+    for body in ["", "{ }", r#" {"a" : [1.0]} "#, "a=b&idempotency_key=k", "--x\r\n"] {
         let seen = send(&optional, json(body)).await;
         assert_eq!(seen.served, Served::Passed, "{body}");
         assert_eq!(seen.body.split_once(' ').expect("numbered").1, body);
@@ -117,7 +117,33 @@ async fn a_packed_body_is_looked_into() {
     const PACKED: &[u8] = include_bytes!("packed-key.gz");
     assert_eq!(send(&service, packed(PACKED)).await.served, Served::Executed);
     assert_eq!(send(&service, packed(PACKED)).await.served, Served::Replayed);
-    assert_eq!(send(&service, packed(b"no such thing")).await.served, Served::Passed);
+    assert_eq!(send(&service, packed(b"")).await.served, Served::Passed);
+    let refused = send(&service, packed(b"no such thing")).await;
+    assert_eq!((refused.status, refused.served), (400, Served::InvalidKey));
+}
+
+#[tokio::test]
+async fn a_body_in_which_somebody_else_may_find_a_key_does_not_pass() {
+    let rig = Rig::new();
+    for service in [echo(&rig, in_body()), echo(&rig, in_body().key(KeyMode::Required))] {
+        for body in [
+            r#"{"\ud800":1,"idempotency_key":"k"}"#,
+            r#"{"Idempotency_Key":"k"}"#,
+            r#"{"x":NaN,"idempotency_key":"k"}"#,
+            r#"{"idempotency_key":"k"} {"idempotency_key":"l"}"#,
+            r#"{'idempotency_key':'k'}"#,
+            "{broken",
+            "\u{c}{\"idempotency_key\":\"k\"}",
+            "\0{\0}",
+        ] {
+            let refused = send(&service, json(body)).await;
+            assert_eq!((refused.status, refused.served), (400, Served::InvalidKey), "{body}");
+        }
+    }
+    // Whoever has a key in a header is protected by it.
+    let service = echo(&rig, in_body());
+    let keyed = send(&service, with_key("k", json("{\"a\":1}\n{\"a\":2}"))).await;
+    assert_eq!(keyed.served, Served::Executed);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The tower layer, around services of its own kind: what it promises, and what it leaves alone.
 
 mod abandoned;
+mod admin;
 mod answers;
 mod differences;
 mod expires;
@@ -8,8 +9,11 @@ mod faulty;
 mod frameworks;
 mod grpc;
 mod keys;
+mod leases;
 mod meaning;
 mod observe;
+mod owed;
+mod panics;
 mod payments;
 mod quotas;
 mod replays;
@@ -17,4 +21,5 @@ mod runs;
 mod sealed;
 mod store_faults;
 mod support;
+mod sweeping;
 mod waiting;

@@ -17,6 +17,8 @@ fn entry(event: &'static str) -> AuditEntry {
         attempt: Some(1),
         fence: None,
         status: Some(201),
+        by: Some("alice".into()),
+        reason: None,
     }
 }
 

@@ -63,7 +63,7 @@ async fn a_database_that_hangs_is_given_up_in_time() {
         match store.claim(&hung).await {
             Ok(Claimed::Run(_)) => break,
             Ok(other) => panic!("the same wish finds its own claim, not {other:?}"),
-            Err(_) => assert!(begun.elapsed() < Duration::from_secs(10)),
+            Err(_) => assert!(begun.elapsed() < Duration::from_secs(60)),
         }
         sleep(Duration::from_millis(20)).await;
     }

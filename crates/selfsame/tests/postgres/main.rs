@@ -6,6 +6,7 @@ mod crashes;
 mod damage;
 mod erasing;
 mod gate;
+mod leases;
 mod opening;
 mod phases;
 mod pooler;
@@ -13,6 +14,8 @@ mod rivals;
 mod rows;
 #[path = "../shared/crashes.rs"]
 mod shared_crashes;
+#[path = "../shared/leases.rs"]
+mod shared_leases;
 #[path = "../shared/rivals.rs"]
 mod shared_rivals;
 #[path = "../shared/waits.rs"]
@@ -20,6 +23,7 @@ mod shared_waits;
 mod support;
 mod sweeping;
 mod tls;
+mod transfer;
 mod wakes;
 
 use pooler::PooledBench;

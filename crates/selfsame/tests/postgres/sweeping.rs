@@ -1,12 +1,14 @@
 //! What is cleaned, and by whom.
 
-use futures_util::future::join_all;
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
 use selfsame::stores::PostgresStore;
 use selfsame_core::conformance::Bench;
-use selfsame_core::conformance::samples::{MARGIN, RETENTION, ask, remembered, retry};
-use selfsame_core::{Ask, Claimed, Store, Sweep, Swept};
+use selfsame_core::conformance::samples::{MARGIN, RETENTION, answer, ask, remembered, retry};
+use selfsame_core::{Ask, Claimed, Fenced, Recorded, Release, Store, Sweep, Swept};
 
-use crate::support::{PostgresBench, complete, owner};
+use crate::support::{PostgresBench, complete, owner, run};
 
 /// The days for which there are tables of answers, counted from 1970.
 async fn days(bench: &PostgresBench) -> Vec<i64> {
@@ -155,7 +157,122 @@ async fn one_process_sweeps_at_a_time() {
         if second.sweep(10).await.expect("the store works").removed == 1 {
             return;
         }
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("nobody sweeps after whoever swept has gone");
+}
+
+/// The statement that deletes expired keys, as servers run it that follow a row to its new version:
+/// those before 14.20, 15.15, 16.11 and 17.7.
+fn expire_following_rows(schema: &str) -> String {
+    let sql = include_str!("../../src/stores/postgres/expire.sql");
+    let follow = sql
+        .replace("select x.ctid as spot,", "select x.ctid as spot, x.id as id,")
+        .replace("k.ctid = any (array(select spot ", "k.id = any (array(select id ")
+        .replace("::tid[])", ")");
+    assert!(!follow.contains("k.ctid"), "{follow}");
+    let with_values = follow
+        .replace("$1::text", "'(0,0)'")
+        .replace("$2::text", "'(1000,0)'")
+        .replace("$3::bigint", "1000")
+        .replace("$4::boolean", "true");
+    with_values.replace("selfsame.", &format!("{schema}."))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_claimed_anew_between_look_and_delete_stays() {
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    for key in ["first", "claimed-anew"] {
+        complete(&store, &ask(key)).await;
+    }
+    bench.pass(RETENTION + MARGIN).await;
+    let schema = &bench.schema;
+    // The delete of the first row waits, with both rows looked at.
+    let gate = format!("hashtext('{schema}. delete gate')");
+    let trigger = format!(
+        "create function {schema}.wait_to_delete() returns trigger language plpgsql as $$ begin
+           perform pg_advisory_xact_lock_shared({gate}); return old;
+         end $$;
+         create trigger wait_to_delete before delete on {schema}.keys
+           for each row execute function {schema}.wait_to_delete();
+         select pg_advisory_lock({gate})"
+    );
+    bench.owner().await.batch_execute(&trigger).await.expect("the owner may");
+
+    let sweeper = owner().await;
+    let sql = expire_following_rows(schema);
+    let sweeping = async { sweeper.batch_execute(&sql).await.expect("it deletes") };
+    let claiming = async {
+        let waiting = format!(
+            "select 1 from pg_locks where locktype = 'advisory' and not granted \
+             and ((classid::bigint << 32) | objid::bigint) = {gate}::bigint"
+        );
+        while bench.owner().await.query(&waiting, &[]).await.expect("it is told").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let lease = run(&store, &retry(&ask("claimed-anew"))).await;
+        let open = format!("select pg_advisory_unlock({gate})");
+        bench.owner().await.batch_execute(&open).await.expect("the owner holds it");
+        lease
+    };
+    let (_, lease) = join(sweeping, claiming).await;
+
+    let drop_trigger = format!("drop function {schema}.wait_to_delete() cascade");
+    bench.owner().await.batch_execute(&drop_trigger).await.expect("the owner may");
+    assert!(store.get(&ask("first").id).await.expect("readable").is_none(), "it was deleted");
+    let recorded = store.complete(&lease, &answer("second life")).await.expect("the store works");
+    assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
+}
+
+/// A table whose rows refer to keys, dropped by whoever made it.
+async fn orders(bench: &PostgresBench, constraint: &str, keys: &[&str]) -> String {
+    let schema = &bench.schema;
+    let rows: Vec<_> = keys.iter().map(|key| format!("('\\x{}')", ask(key).id)).collect();
+    let sql = format!(
+        "create table {schema}.orders (key bytea not null references {schema}.keys (id) {constraint});
+         insert into {schema}.orders values {}",
+        rows.join(", ")
+    );
+    bench.owner().await.batch_execute(&sql).await.expect("the owner may");
+    format!("drop table {schema}.orders")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_that_other_tables_refer_to_stay_and_stop_no_sweep() {
+    for constraint in ["", "on delete set null", "deferrable initially deferred"] {
+        let bench = PostgresBench::new();
+        let store = bench.store().await;
+        let asks: Vec<_> = (0..30).map(|at| ask(&format!("k-{at}"))).collect();
+        join_all(asks.iter().map(|ask| complete(&store, ask))).await;
+        complete(&store, &remembered("remembered")).await;
+        let drop_orders = orders(&bench, constraint, &["k-3", "k-17"]).await;
+        let before = days(&bench).await;
+        bench.pass(RETENTION * 3).await;
+        let removed = walk(&store, 10).await;
+        assert_eq!(removed.iter().sum::<usize>(), 28, "{constraint}: {removed:?}");
+        let after = days(&bench).await;
+        assert!(after[0] > before[0], "old answers are dropped: {before:?} {after:?}");
+        let kept = store.claim(&retry(&remembered("remembered"))).await.expect("the store works");
+        assert_eq!(kept, Claimed::Expired, "it was buried");
+
+        // One that stays is as new to who claims it.
+        let lease = run(&store, &retry(&asks[3])).await;
+        let recorded = store.complete(&lease, &answer("second")).await.expect("the store works");
+        assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
+        bench.owner().await.batch_execute(&drop_orders).await.expect("the owner may");
+        assert_eq!(walk(&store, 10).await.iter().sum::<usize>(), 1, "{constraint}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_denied_request_to_whose_key_a_row_refers_leaves_its_key_free() {
+    let bench = PostgresBench::new();
+    let store = bench.store().await;
+    let lease = run(&store, &ask("denied")).await;
+    let drop_orders = orders(&bench, "", &["denied"]).await;
+    let released = store.release(&lease, Release::Forget).await.expect("the store works");
+    assert_eq!(released, Fenced::Applied);
+    run(&store, &retry(&ask("denied"))).await;
+    bench.owner().await.batch_execute(&drop_orders).await.expect("the owner may");
 }

@@ -79,7 +79,7 @@ async fn a_dead_claim_that_a_sweep_held_has_no_end() {
     let dead = Ask { recover: Recover::Hold, ..ask("dead") };
     run(&store, &dead).await;
     bench.pass(LEASE + MARGIN).await;
-    assert_eq!(store.sweep(10).await.expect("it works").held, 1);
+    assert_eq!(store.sweep(10).await.expect("it works").held.len(), 1);
     assert_eq!(lives(&bench, &dead), None);
     let claimed = store.claim(&retry(&dead)).await.expect("it works");
     assert_eq!(claimed, Claimed::Held { newly: false });
@@ -125,7 +125,11 @@ async fn keys_of_others_are_left_alone() {
 async fn nothing_of_a_kept_request_is_left_once_there_is_an_outcome() {
     let bench = RedisBench::new();
     let store = bench.store().await;
-    let keepsake = Keepsake { outline: Some("outline".into()), request: Some("request".into()) };
+    let keepsake = Keepsake {
+        outline: Some("outline".into()),
+        request: Some("request".into()),
+        ..Keepsake::default()
+    };
     let kept = Ask { keepsake: Some(Box::new(keepsake)), ..ask("kept") };
     let lease = run(&store, &kept).await;
     let value = || bench.command(&["get", &key(&kept)]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use selfsame::stores::{RedisOptions, RedisStore};
 use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, RETENTION, answer, ask, retry};
-use selfsame_core::{Ask, Claimed, Facts, Recorded, Release, Store};
+use selfsame_core::{Ask, Claimed, Facts, Fenced, Recorded, Release, Store};
 use selfsame_test_redis::Server;
 use tokio::time::sleep;
 
@@ -33,7 +33,7 @@ async fn after_a_flush_no_new_key_runs_until_the_lost_ones_would_have_expired() 
     expect_closed(&first, &ask("lost")).await;
     expect_closed(&second, &ask("running")).await;
     expect_closed(&bench.store().await, &ask("unseen")).await;
-    bench.pass(RETENTION - MARGIN).await;
+    bench.pass(RETENTION + LEASE - MARGIN).await;
     expect_closed(&first, &ask("lost")).await;
     bench.pass(MARGIN * 2).await;
     for store in [&first, &second] {
@@ -56,20 +56,100 @@ async fn an_operator_may_know_better() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_comes_after_a_flush_is_told_by_those_who_were_there() {
+async fn who_starts_after_a_flush_is_told_by_one_that_has_nothing_to_do() {
     let bench = RedisBench::new();
-    let old = bench.store().await;
-    complete(&old, &ask("lost")).await;
-    // Once it has counted that, it does not look by itself.
+    let idle = bench.store().await;
+    complete(&idle, &ask("lost")).await;
     sleep(COUNTED).await;
     bench.command(&["flushdb"]);
-    // It cannot know that this is not a new installation.
-    let new = bench.store().await;
-    complete(&new, &ask("early")).await;
-    expect_closed(&old, &ask("lost")).await;
+    let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
+    let options = bench.options().settle(Duration::from_secs(2));
+    let new = RedisStore::open(&url, options).await.expect("the user may open it");
     expect_closed(&new, &ask("lost")).await;
-    let known = new.claim(&retry(&ask("early"))).await.expect("what is known is answered");
+    expect_closed(&idle, &ask("lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_has_nothing_to_do_knows_what_others_have_written() {
+    let mut server = Server::start();
+    let url = server.url(0);
+    let open = || RedisStore::open(&url, RedisOptions::default());
+    let busy = open().await.expect("it is open to all");
+    let idle = open().await.expect("it is open to all");
+    complete(&busy, &ask("kept")).await;
+    sleep(COUNTED).await;
+    server.copy_kept();
+    complete(&busy, &ask("lost")).await;
+    sleep(COUNTED).await;
+    server.crash();
+    server.go_back();
+    server.start_again();
+    expect_closed(&idle, &ask("lost")).await;
+    let known = idle.claim(&retry(&ask("kept"))).await.expect("what is known is answered");
     assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_loss_is_noticed_after_the_first_was_cleared() {
+    let mut server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it is open to all");
+    complete(&store, &ask("first")).await;
+    server.command(0, &["flushall"]);
+    expect_closed(&store, &ask("first")).await;
+    let reopened = RedisStore::reopen(&server.url(0), RedisOptions::default()).await;
+    assert_eq!(reopened.expect("it works"), 1);
+    complete(&store, &ask("kept")).await;
+    sleep(COUNTED).await;
+    server.copy_kept();
+    server.command(0, &["flushall"]);
+    expect_closed(&store, &ask("kept")).await;
+    RedisStore::reopen(&server.url(0), RedisOptions::default()).await.expect("it works");
+    complete(&store, &ask("lost")).await;
+    sleep(COUNTED).await;
+    // A backup is restored that knows of a loss, but not of this one.
+    server.crash();
+    server.go_back();
+    server.start_again();
+    expect_closed(&store, &ask("lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_reopened_is_not_closed_again_by_who_notices_late() {
+    let bench = RedisBench::new();
+    let (first, second) = (bench.store().await, bench.store().await);
+    complete(&first, &ask("k")).await;
+    complete(&second, &ask("other")).await;
+    sleep(COUNTED).await;
+    bench.command(&["flushdb"]);
+    expect_closed(&first, &ask("k")).await;
+    let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
+    assert_eq!(RedisStore::reopen(&url, bench.options()).await.expect("it works"), 1);
+    for _ in 0..2 {
+        complete(&second, &ask("k")).await;
+        bench.pass(RETENTION + MARGIN).await;
+    }
+    assert_eq!(RedisStore::reopen(&url, bench.options()).await.expect("it works"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_are_refused_for_the_longest_time_that_any_process_was_asked_for() {
+    let bench = RedisBench::new();
+    let day = Duration::from_secs(24 * 60 * 60);
+    let long = Ask { retention: day, remember: day * 2, ..ask("long") };
+    let before = bench.store().await;
+    complete(&before, &long).await;
+    sleep(COUNTED).await;
+    drop(before);
+    let after = bench.store().await;
+    complete(&after, &ask("short")).await;
+    sleep(COUNTED).await;
+    bench.command(&["flushdb"]);
+    expect_closed(&after, &long).await;
+    bench.pass(day * 3 - MARGIN).await;
+    expect_closed(&after, &long).await;
+    bench.pass(LEASE + MARGIN * 2).await;
+    complete(&after, &long).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,4 +260,38 @@ async fn an_installation_keeps_its_secret_or_what_has_the_old_one_stops() {
         let error = store.claim(&ask("k")).await.expect_err("still");
         assert!(error.to_string().contains("restart"), "{error}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_of_a_run_that_was_lost_is_recorded_because_nobody_else_can_have_its_key() {
+    let bench = RedisBench::new();
+    let (store, other) = (bench.store().await, bench.store().await);
+    let (fresh, renewed) = (ask("fresh"), ask("renewed"));
+    let leases = [run(&store, &fresh).await, run(&store, &renewed).await];
+    assert_eq!(store.renew(&leases[1]).await.expect("it works"), Fenced::Applied);
+    bench.command(&["flushdb"]);
+    assert_eq!(store.renew(&leases[1]).await.expect("it works"), Fenced::Lost);
+    for lease in &leases {
+        for _ in 0..2 {
+            let recorded = store.complete(lease, &answer("done")).await.expect("it works");
+            assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
+        }
+    }
+    for ask in [&fresh, &renewed] {
+        let known = other.claim(&retry(ask)).await.expect("what is known is answered");
+        assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+    }
+    // What was reopened may have run again.
+    let late = ask("late");
+    bench.pass(RETENTION + LEASE + MARGIN).await;
+    let lease = run(&store, &late).await;
+    bench.command(&["flushdb"]);
+    expect_closed(&other, &ask("new")).await;
+    let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
+    RedisStore::reopen(&url, bench.options()).await.expect("it works");
+    let rival = run(&other, &retry(&late)).await;
+    let lost = store.complete(&lease, &answer("first")).await.expect("it works");
+    assert_eq!(lost, Recorded::Lost);
+    let recorded = other.complete(&rival, &answer("second")).await.expect("it works");
+    assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
 }

@@ -7,6 +7,7 @@ mod crashes;
 mod damage;
 mod failover;
 mod keeping;
+mod leases;
 mod losses;
 mod opening;
 mod relay;
@@ -15,6 +16,8 @@ mod rivals;
 mod sentinel;
 #[path = "../shared/crashes.rs"]
 mod shared_crashes;
+#[path = "../shared/leases.rs"]
+mod shared_leases;
 #[path = "../shared/rivals.rs"]
 mod shared_rivals;
 #[path = "../shared/waits.rs"]

@@ -1,5 +1,8 @@
 //! A master that a sentinel watches.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::thread;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -124,4 +127,47 @@ async fn a_name_that_no_sentinel_knows_is_told() {
     let error = RedisStore::open(&url, unverified()).await.expect_err("there is no such master");
     let error = error.to_string();
     assert!(error.contains("other") && !error.contains("horse"), "{error}");
+}
+
+/// A sentinel that names this server whatever has happened, and its port.
+fn stale_sentinel(names: u16) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = listener.local_addr().expect("bound").port();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || {
+                let mut answers = stream.try_clone().expect("a second handle");
+                let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+                // Each command is a count of words, and each word a length and itself.
+                while let Some(count) = lines.next() {
+                    let count: usize = count[1..].parse().expect("a count");
+                    let words: Vec<_> = lines.by_ref().take(count * 2).collect();
+                    let named = words.iter().any(|word| word.eq_ignore_ascii_case("sentinel"));
+                    let port = names.to_string();
+                    let said = match named {
+                        true => format!("*2\r\n$9\r\n127.0.0.1\r\n${}\r\n{port}\r\n", port.len()),
+                        false => "+OK\r\n".to_owned(),
+                    };
+                    if answers.write_all(said.as_bytes()).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    port
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sentinel_that_names_the_wrong_server_is_not_the_only_one_that_is_asked() {
+    let watched = start();
+    let stale = stale_sentinel(watched.server(1).port());
+    let url =
+        watched.url_as(USER).replacen("127.0.0.1:", &format!("127.0.0.1:{stale},127.0.0.1:"), 1);
+    // The user may ask for the role of a server, or finds out by its first write.
+    for user in ["", USER] {
+        let url = url.replacen(USER, user, 1);
+        let store = RedisStore::open(&url, unverified()).await.expect("the other one knows");
+        complete(&store, &ask(&format!("k-{user}"))).await;
+    }
 }

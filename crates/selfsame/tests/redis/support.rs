@@ -34,7 +34,7 @@ pub(crate) fn make_user(server: &Server) {
 
 /// How that user opens a store: it may not ask how it is kept.
 pub(crate) fn unverified() -> RedisOptions {
-    RedisOptions::default().accept_unverified()
+    RedisOptions::default().accept_unverified().settle(Duration::ZERO)
 }
 
 /// A database in which time passes when a test says so. Nobody else uses it, also not later: what a store has begun may

@@ -99,7 +99,7 @@ pub(crate) async fn no_key_runs_twice_and_no_answer_is_lost<S: Send + 'static>(
             while store.now().await.is_err() {
                 sleep(Duration::from_millis(20)).await;
             }
-            assert!(begun.elapsed() < Duration::from_secs(5), "it serves again soon");
+            assert!(begun.elapsed() < Duration::from_secs(60), "it serves again");
             let has_met_one = effects.unheard.load(Ordering::Relaxed) > 0;
             assert!(has_met_one || crashes < 20, "no claim met a crash");
             if has_met_one && crashes >= 2 {

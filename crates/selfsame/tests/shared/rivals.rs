@@ -142,9 +142,11 @@ pub(crate) async fn one_of_many_decisions_counts(nodes: &Nodes<impl Bench>) {
     assert_eq!(held.len(), KEYS);
     for record in held {
         let decisions = nodes.stores.iter().flat_map(|store| {
-            [Resolution::Free, Resolution::Complete(answer("by hand"))].map(|decision| async move {
-                store.resolve(&record.id, record.fence, &decision).await.expect("it works")
-            })
+            [Resolution::free(), Resolution::complete(answer("by hand"))].map(
+                |decision| async move {
+                    store.resolve(&record.id, record.fence, &decision).await.expect("it works")
+                },
+            )
         });
         let done = join_all(decisions).await;
         assert_eq!(done.iter().filter(|resolved| **resolved == Resolved::Done).count(), 1);

@@ -2,6 +2,7 @@
 #![cfg(all(feature = "redis", feature = "postgres"))]
 
 mod away;
+mod leases;
 mod losses;
 mod people;
 #[path = "../postgres/support.rs"]
@@ -12,6 +13,9 @@ mod redis;
 mod rivals;
 #[path = "../shared/crashes.rs"]
 mod shared_crashes;
+#[path = "../shared/leases.rs"]
+#[expect(dead_code, reason = "stores of one kind need one test of each")]
+mod shared_leases;
 #[path = "../shared/rivals.rs"]
 mod shared_rivals;
 #[path = "../shared/waits.rs"]

@@ -23,7 +23,7 @@ async fn a_decision_outlives_a_redis_that_forgets() {
     let bench = SplitBench::new();
     let store = bench.careless().await;
     let record = held(&store, "k").await;
-    let decision = Resolution::Complete(answer("by hand"));
+    let decision = Resolution::complete(answer("by hand"));
     let decide = async || store.resolve(&record.id, record.fence, &decision).await;
     assert_eq!(decide().await.expect("it works"), Resolved::Done);
     assert_eq!(decide().await.expect("it works"), Resolved::NotHeld);
@@ -74,7 +74,7 @@ async fn what_was_claimed_before_the_lock_moved_is_still_known() {
 
     let held = store.find(&Find::Held, 10).await.expect("the store works");
     let [record] = &held[..] else { panic!("one waits for a person, not {held:?}") };
-    let freed = store.resolve(&record.id, record.fence, &Resolution::Free).await;
+    let freed = store.resolve(&record.id, record.fence, &Resolution::free()).await;
     assert_eq!(freed.expect("the store works"), Resolved::Done);
     complete(&store, &retry(&dead)).await;
 }

@@ -50,7 +50,7 @@ async fn entries_lie_in_a_cluster_and_one_that_loses_a_master_costs_nothing_but_
         if entries(&cluster) == before + 20 {
             break;
         }
-        assert!(begun.elapsed() < taken + Duration::from_secs(20), "it is not used again");
+        assert!(begun.elapsed() < taken + Duration::from_secs(60), "it is not used again");
         sleep(Duration::from_millis(200)).await;
     }
 }

@@ -6,11 +6,15 @@ mod cluster;
 mod erasing;
 #[path = "../shared/in_a_folder.rs"]
 mod in_a_folder;
+mod leases;
 #[path = "../postgres/support.rs"]
 #[expect(dead_code, reason = "the tests of that store alone need all of it")]
 mod postgres;
 mod replays;
 mod rivals;
+#[path = "../shared/leases.rs"]
+#[expect(dead_code, reason = "stores of one kind need one test of each")]
+mod shared_leases;
 #[path = "../shared/rivals.rs"]
 mod shared_rivals;
 #[path = "../shared/waits.rs"]

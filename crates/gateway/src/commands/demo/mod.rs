@@ -21,7 +21,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use tokio::runtime::Runtime;
 
-use crate::{shutdown, telemetry};
+use crate::shutdown::Shutdown;
+use crate::telemetry;
 use stage::{Pace, Stage};
 
 /// Shows a double payment, and how it is prevented.
@@ -48,15 +49,15 @@ pub(crate) fn run(args: Args) -> Result<()> {
     // Made first, and so removed last, when nothing of the gateway is left.
     let folder = tempfile::Builder::new().prefix("selfsame-demo-").tempdir()?;
     Runtime::new()?.block_on(async {
-        let stop = shutdown::on_signal()?;
+        let shutdown = Shutdown::on_signal()?;
         if !args.play {
             let data = args.data.unwrap_or_else(|| folder.path().join("data"));
-            return tour::run(&stage, args.listen, &data, stop).await;
+            return tour::run(&stage, args.listen, &data, shutdown).await;
         }
         tokio::select! {
             told = story::tell(&stage, folder.path()) => told,
             // The story is dropped where it stands, and its gateway with it.
-            () = stop.cancelled() => anyhow::bail!("told to stop before the story was over"),
+            () = shutdown.announced.cancelled() => anyhow::bail!("told to stop before the story was over"),
         }
     })
 }

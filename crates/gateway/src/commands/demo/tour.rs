@@ -5,7 +5,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio_util::sync::CancellationToken;
 
 use super::bank::Bank;
 use super::stage::{Ink, Stage};
@@ -13,18 +12,19 @@ use crate::config::{Config, Overrides};
 use crate::gateway::Gateway;
 use crate::installation::NewIdentity;
 use crate::live::Origin;
+use crate::shutdown::Shutdown;
 
 /// Long enough to send a second request in the middle of the first.
 const CHARGE_TAKES: Duration = Duration::from_millis(150);
 const PORT: u16 = 8080;
 const ADMIN_PORT: u16 = 9090;
 
-/// Runs an API and a gateway before it until `stop`, and says what to try.
+/// Runs an API and a gateway before it until it is told to stop, and says what to try.
 pub(super) async fn run(
     stage: &Stage,
     listen: Option<String>,
     data: &Path,
-    stop: CancellationToken,
+    shutdown: Shutdown,
 ) -> Result<()> {
     let api = Bank::new(CHARGE_TAKES).open().await?;
     let overrides = Overrides {
@@ -35,7 +35,7 @@ pub(super) async fn run(
         ..Overrides::default()
     };
     let config = Config::load(None, &overrides)?;
-    let gateway = Gateway::open(config, Origin::default(), NewIdentity::Refuse, stop).await?;
+    let gateway = Gateway::open(config, Origin::default(), NewIdentity::Refuse, shutdown).await?;
     welcome(stage, api, gateway.address()?, gateway.admin_address()?);
     gateway.run().await
 }

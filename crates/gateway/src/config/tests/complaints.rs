@@ -102,6 +102,11 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
             "4:14: idempotency.min_length: a UUID has 36 characters, so with min_length = 37 none \
              is taken",
         ),
+        ("shutdown_delay = '11m'", "2:18: shutdown_delay: must be at most 10m"),
+        (
+            "shutdown_delay = 5",
+            "2:18: shutdown_delay: expected a duration like \"5s\", or \"0s\", found the integer 5",
+        ),
         ("drain_timeout = '0s'", "2:17: drain_timeout: must be longer than zero"),
         (
             "[idempotency]\nmax_request_body = 0",
@@ -181,6 +186,40 @@ fn each_mistake_is_told_with_its_place_and_what_would_be_right() {
         (
             "[route]\nmatch = '/'",
             "2:1: route: expected a list of tables: write [[route]] above each",
+        ),
+        (
+            "[idempotency]\ntenant = 'credential:X-Key'\nkey_headers = ['X-Key']",
+            "4:15: idempotency.key_headers: x-key cannot be both the caller's credential and the \
+             key",
+        ),
+        (
+            "[idempotency]\nheaders = ['X-Key']\n[[route]]\nmatch = '/'\ntenant = 'credential:x-key'",
+            "6:10: route.tenant: x-key is the caller's credential and never part of a fingerprint",
+        ),
+        (
+            "[[route]]\nmatch = 'POST /v1/*'",
+            "3:9: route.match: '*' is no wildcard here; use {id} for one segment or {*rest} for \
+             all that follow",
+        ),
+        (
+            "[[route]]\nmatch = '/v1/:id'",
+            "3:9: route.match: \":id\" would be taken literally; use {id} for one segment or \
+             {*rest} for all that follow",
+        ),
+        (
+            "[idempotency]\nfinal_statuses = [404, '5xx']\nunknown_statuses = [\n409, '5xx']",
+            "4:20: idempotency.unknown_statuses: final_statuses and unknown_statuses disagree \
+             about 5xx",
+        ),
+        (
+            "[idempotency]\ntransient_statuses = ['2xx']",
+            "3:23: idempotency.transient_statuses: 2xx says that the work was done; were its key \
+             freed, a retry would do it again",
+        ),
+        (
+            "[idempotency]\nfinal_statuses = ['404']",
+            "3:19: idempotency.final_statuses: expected a status from 200 to 599, or a class like \
+             \"4xx\", found \"404\"",
         ),
         (
             "[[route]]\nkey = 'off'",

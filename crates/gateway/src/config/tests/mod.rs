@@ -8,7 +8,7 @@ use std::path::Path;
 
 use selfsame::{
     JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin, Profile,
-    ReplayStatus, ScopeKind, ServerErrors,
+    ReplayStatus, ScopeKind, ServerErrors, StatusPattern,
 };
 use selfsame_core::{FingerprintForm, Recover};
 
@@ -148,6 +148,7 @@ fn every_setting_can_be_written() {
         trusted_proxies = ["10.0.0.0/8", "::1"]
         secret_file = "/s"
         log_keys = true
+        shutdown_delay = "3s"
         public_url = "https://api.example.com/"
         contract_page = false
         status = true
@@ -178,6 +179,9 @@ fn every_setting_can_be_written() {
         completer_attempts = 3
         completer_headers = ["X-Account"]
         server_errors = "keep"
+        final_statuses = [500, "4xx"]
+        transient_statuses = [409]
+        unknown_statuses = [202]
         on_conflict = "wait"
         wait_max = "4s"
         retention = "1m"
@@ -225,6 +229,9 @@ fn every_setting_can_be_written() {
         probe: None,
         completing: None,
         server_errors: ServerErrors::Keep,
+        final_statuses: vec![status(500), StatusPattern::class("4xx").expect("a class")],
+        transient_statuses: vec![status(409)],
+        unknown_statuses: vec![status(202)],
         on_conflict: OnConflict::Wait,
         wait_max: seconds(4),
         retention: seconds(60),
@@ -253,10 +260,33 @@ fn every_setting_can_be_written() {
     assert_eq!(checkpoints.url.expect("said").as_str(), "http://gateway.internal:2");
     assert_eq!(config.secret_file, Some("/s".into()));
     assert_eq!((config.connect_timeout, config.drain_timeout), (seconds(1), seconds(120)));
+    assert_eq!(config.shutdown_delay, seconds(3));
     assert_eq!(config.trusted_proxies.len(), 2);
     assert!(config.log_keys);
     assert_eq!(config.public_url.expect("said").as_str(), "https://api.example.com");
     assert!(!config.contract_page && config.status);
+}
+
+fn status(number: u16) -> StatusPattern {
+    StatusPattern::status(number).expect("a status")
+}
+
+#[test]
+fn a_routes_statuses_go_before_those_of_the_defaults() {
+    let config = load(
+        "upstream = 'http://a'\n[idempotency]\nfinal_statuses = [500, 409]\n\
+         transient_statuses = [404]\n[[route]]\nmatch = '/a'\ntransient_statuses = [409]\n\
+         unknown_statuses = [404]\n[[route]]\nmatch = '/b'\nfinal_statuses = []\n",
+    )
+    .expect("valid");
+    let of = |at: usize| {
+        let settings = &config.routes[at].settings;
+        let lists =
+            [&settings.final_statuses, &settings.transient_statuses, &settings.unknown_statuses];
+        lists.map(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+    };
+    assert_eq!(of(0), ["500", "409", "404"]);
+    assert_eq!(of(1), ["", "404", ""]);
 }
 
 #[test]
@@ -291,13 +321,16 @@ fn a_database_may_be_reached_past_a_pooler_and_migrated_by_somebody_else() {
 #[test]
 fn a_redis_may_be_asked_for_less_or_for_more() {
     let config = load(
-        "upstream = 'http://a'\n[store]\nurl = 'redis://a'\naccept_loss = true\n\
+        "upstream = 'http://a'\nsecret_file = '/s'\n[store]\nurl = 'redis://a'\naccept_loss = true\n\
          accept_unverified = true\nwait_replicas = 2",
     );
     let config = config.expect("valid");
     let redis = Redis { accept_loss: true, accept_unverified: true, wait_replicas: Some(2) };
     assert_eq!(config.redis, redis);
     assert_eq!(config.spool, Some("./selfsame-data/spool".into()));
+    let careless = "upstream = 'http://a'\n[store]\nurl = 'redis://a'\naccept_loss = true";
+    let said = load(careless).expect_err("the secret may be lost").to_string();
+    assert!(said.contains("accept_loss: needs secret_file"), "{said}");
     for line in ["accept_loss = true", "accept_unverified = false", "wait_replicas = 1"] {
         let mistakes = load(&format!("upstream = 'http://a'\n[store]\n{line}"));
         let said = mistakes.expect_err("there is no Redis").to_string();

@@ -79,6 +79,42 @@ fn an_upstream_over_tls_may_have_its_own_authority_and_ask_who_we_are() {
 }
 
 #[test]
+fn all_files_that_are_of_no_use_are_told_at_once() {
+    let folder = folder();
+    let gone = "cert = '$/a.pem'\nkey = '$/b.pem'\nclient_ca = '$/c.pem'";
+    let said = load_in(&folder, gone).expect_err("three mistakes").to_string();
+    for place in ["3:8: tls.cert: ", "4:7: tls.key: ", "5:13: tls.client_ca: "] {
+        assert!(said.contains(&format!("f.toml:{place}")), "{said}");
+    }
+    assert!(said.ends_with("\n3 mistakes"), "{said}");
+    let path = folder.path().display().to_string();
+    let upstream = "upstream = 'https://a'\n[upstream_tls]\nca = '$/a.pem'\ncert = '$/b.pem'\n\
+        key = '$/c.pem'";
+    let said = load(&upstream.replace('$', &path)).expect_err("three mistakes").to_string();
+    assert!(said.ends_with("\n3 mistakes"), "{said}");
+}
+
+#[test]
+fn a_wrong_key_file_for_tokens_is_blamed_and_not_the_algorithms() {
+    let folder = folder();
+    let load = |file: &str, algorithms: &str| {
+        let path = folder.path().join(file).display().to_string();
+        load(&format!(
+            "upstream = 'http://a'\n[jwt]\nkey_file = '{path}'\nissuer = 'a'\naudience = 'b'\n\
+             algorithms = {algorithms}"
+        ))
+        .expect_err("a mistake")
+        .to_string()
+    };
+    for file in ["gone.pem", "nothing.pem", "cert.pem"] {
+        let said = load(file, "['RS256']");
+        assert!(said.starts_with("f.toml:3:12: jwt.key_file: ") && said.contains(file), "{said}");
+    }
+    let said = load("cert.pem", "['RS256', 'ES256']");
+    assert!(said.starts_with("f.toml:6:14: jwt.algorithms: "), "{said}");
+}
+
+#[test]
 fn a_file_that_is_of_no_use_is_told_with_its_line() {
     let folder = folder();
     let whole = "cert = '$/cert.pem'\nkey = '$/key.pem'";

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use http::HeaderName;
-use http::header::RETRY_AFTER;
+use http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, StatusCode};
 use selfsame::Profile;
 use selfsame_core::headers::{
     IDEMPOTENCY_EXPIRES, IDEMPOTENT_REPLAYED, STRIPE_SHOULD_RETRY, X_SHOULD_RETRY,
@@ -34,6 +34,10 @@ pub(super) fn headers() -> Value {
         "Retry-After": {
             "description": "How many seconds to wait before that.",
             "schema": { "type": "integer", "minimum": 0 },
+        },
+        "Www-Authenticate": {
+            "description": "Which credential is taken.",
+            "schema": { "type": "string" },
         },
     })
 }
@@ -113,6 +117,9 @@ impl Sharing<'_> {
         }
         if self.entries.iter().any(|entry| entry.retry_after) {
             names.push(RETRY_AFTER);
+        }
+        if self.status == StatusCode::UNAUTHORIZED.as_u16() {
+            names.push(WWW_AUTHENTICATE);
         }
         json!({
             "description": description.join("\n\n"),

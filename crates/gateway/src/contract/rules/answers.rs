@@ -2,9 +2,11 @@
 
 use http::HeaderName;
 use http::header::{DATE, RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE};
-use selfsame::{OnConflict, OnStoreError, Profile, Recover, ReplayStatus, ServerErrors};
+use selfsame::{
+    OnConflict, OnStoreError, Profile, Recover, ReplayStatus, ServerErrors, StatusPattern,
+};
 
-use super::super::document::{Line, codes, line, plain};
+use super::super::document::{Line, codes, line, plain, text};
 use super::super::words;
 use crate::config::RouteSettings;
 
@@ -42,6 +44,36 @@ pub(super) fn server_error_brief(settings: &RouteSettings) -> Line {
         ServerErrors::Keep => plain("a 5xx is kept and replayed"),
         ServerErrors::Hold => plain("after a 5xx a person has to look"),
     }
+}
+
+pub(super) fn statuses(settings: &RouteSettings) -> Line {
+    let told = sorted_otherwise(settings);
+    match told.is_empty() {
+        true => plain("The table holds for every status."),
+        false => text(format!("Before the table counts: {}.", told.join("; "))),
+    }
+}
+
+pub(super) fn statuses_brief(settings: &RouteSettings) -> Line {
+    let told = sorted_otherwise(settings);
+    match told.is_empty() {
+        true => plain("statuses are treated as usual"),
+        false => text(told.join("; ")),
+    }
+}
+
+/// Statuses that are not treated as usual, each list with its meaning.
+fn sorted_otherwise(settings: &RouteSettings) -> Vec<String> {
+    let lists = [
+        (&settings.final_statuses, "kept and replayed"),
+        (&settings.transient_statuses, "free the key"),
+        (&settings.unknown_statuses, "treated like an attempt that was cut short"),
+    ];
+    let told = |(list, meaning): (&Vec<StatusPattern>, &str)| {
+        let names: Vec<String> = list.iter().map(ToString::to_string).collect();
+        format!("{} {meaning}", names.join(", "))
+    };
+    lists.into_iter().filter(|(list, _)| !list.is_empty()).map(told).collect()
 }
 
 pub(super) fn cut_short(settings: &RouteSettings) -> Line {

@@ -92,7 +92,13 @@ pub(super) fn tenant(settings: &RouteSettings) -> Line {
     match &settings.tenant {
         TenantSource::Authorization => plain(
             "The credential in `Authorization`, so no other caller can meet it. Callers without a \
-             credential share their keys; a cookie alone is refused as [missing-tenant].",
+             credential share their keys; a cookie or an API key in another header is refused as \
+             [missing-tenant].",
+        ),
+        TenantSource::Credential(name) => line(
+            "The credential in the header {}, so no other caller can meet it. Without it, or with \
+             two of them, a request is refused as [missing-tenant].",
+            [code(words::header(name))],
         ),
         TenantSource::Cookie(name) => line(
             "The session in the cookie {}, so no other caller can meet it. Without that cookie a \
@@ -124,6 +130,9 @@ pub(super) fn tenant(settings: &RouteSettings) -> Line {
 pub(super) fn tenant_brief(settings: &RouteSettings) -> Line {
     match &settings.tenant {
         TenantSource::Authorization => plain("keys belong to the credential in `Authorization`"),
+        TenantSource::Credential(name) => {
+            line("keys belong to the credential in {}", [code(words::header(name))])
+        }
         TenantSource::Cookie(name) => line("keys belong to the cookie {}", [code(name)]),
         TenantSource::Jwt { claim, .. } => {
             line("keys belong to the claim {} of a token", [code(claim)])
@@ -202,10 +211,15 @@ pub(super) fn compared(settings: &RouteSettings) -> Line {
     };
     match settings.mismatch_hint {
         true => line(
-            "{} A refusal names what differs: its member `mismatch` has the names, and no values.",
+            "{} A refusal names what differs: its member `mismatch` has the parts and the members of \
+             the body, by name, and no values.",
             [compared],
         ),
-        false => compared,
+        false => line(
+            "{} A refusal names which of method, path, query and content type differ, in its member \
+             `mismatch`, and no values.",
+            [compared],
+        ),
     }
 }
 

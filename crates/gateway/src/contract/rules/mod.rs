@@ -55,7 +55,8 @@ pub(super) const RETRIES: [Rule; 4] = [
 ];
 
 /// What answers tell, and what a replay leaves out.
-pub(super) const ANSWERS: [Rule; 2] = [
+pub(super) const ANSWERS: [Rule; 3] = [
+    Rule { name: "Statuses", say: answers::statuses, brief: answers::statuses_brief },
     Rule { name: "Replays", say: answers::replay, brief: answers::replay_brief },
     Rule { name: "Expiry", say: answers::expiry, brief: answers::expiry_brief },
 ];

@@ -45,6 +45,10 @@ impl FactsFile {
         self.known.get(name)
     }
 
+    pub(super) fn all(&self) -> Vec<(String, Vec<u8>)> {
+        self.known.clone().into_iter().collect()
+    }
+
     /// Puts `value` under `name`, durably.
     pub(super) fn set(&mut self, name: &str, value: Vec<u8>) -> io::Result<()> {
         let before = self.known.insert(name.to_owned(), value);

@@ -1,10 +1,13 @@
 //! Work for a thread of the store: asked for within a bound, awaited within a time.
 
+use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use selfsame_core::{StoreError, StoreErrorKind};
 use tokio::sync::oneshot;
 
@@ -17,10 +20,14 @@ const QUEUE_MAX: usize = 16_384;
 pub(super) struct Queue<C> {
     // Dropped first, which tells the threads to come to an end.
     jobs: SyncSender<Job<C>>,
+    urgent: Urgent<C>,
     threads: Threads,
     time_out: Duration,
     lost: StoreErrorKind,
 }
+
+/// Work that is done before all that waits in the queue.
+pub(super) type Urgent<C> = Arc<Mutex<VecDeque<Job<C>>>>;
 
 /// Work of some caller, with what its thread has, `C`.
 pub(super) type Job<C> = Box<dyn Pending<C>>;
@@ -37,7 +44,8 @@ impl<C: 'static> Queue<C> {
     /// A queue and its far end. `lost` is what a caller must believe that got no answer in time.
     pub(super) fn new(time_out: Duration, lost: StoreErrorKind) -> (Self, Receiver<Job<C>>) {
         let (sender, receiver) = sync_channel(QUEUE_MAX);
-        (Self { jobs: sender, threads: Threads::default(), time_out, lost }, receiver)
+        let (urgent, threads) = (Urgent::<C>::default(), Threads::default());
+        (Self { jobs: sender, urgent, threads, time_out, lost }, receiver)
     }
 
     /// Starts a thread that ends with the queue.
@@ -48,6 +56,11 @@ impl<C: 'static> Queue<C> {
     ) -> io::Result<()> {
         self.threads.running.push(Builder::new().name(name.to_owned()).spawn(run)?);
         Ok(())
+    }
+
+    /// The work that goes first, for the thread that does it.
+    pub(super) fn urgent(&self) -> Urgent<C> {
+        self.urgent.clone()
     }
 
     /// Has `work` done, and waits for its outcome.
@@ -62,6 +75,35 @@ impl<C: 'static> Queue<C> {
             TrySendError::Full(_) => not_written("the store's queue is full"),
             TrySendError::Disconnected(_) => not_written("the store's thread is gone"),
         })?;
+        self.heard(answer).await
+    }
+
+    /// As [`Queue::ask`], before all that waits in the queue.
+    pub(super) async fn ask_first<T, F>(&self, work: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut C) -> Result<T, Trouble> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        let job = Box::new(Work { work: Some(work), outcome: None, reply });
+        {
+            let mut urgent = self.urgent.lock();
+            if urgent.len() >= QUEUE_MAX {
+                return Err(not_written("the store's queue is full"));
+            }
+            urgent.push_back(job);
+        }
+        // It wakes the thread. Where the queue is full, the thread is awake.
+        let (reply, _) = oneshot::channel();
+        let nothing = Work { work: Some(|_: &mut C| Ok(())), outcome: None, reply };
+        let _full = self.jobs.try_send(Box::new(nothing));
+        self.heard(answer).await
+    }
+
+    async fn heard<T>(
+        &self,
+        answer: oneshot::Receiver<Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         match tokio::time::timeout(self.time_out, answer).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(StoreError::new(self.lost, "the store's thread is gone")),

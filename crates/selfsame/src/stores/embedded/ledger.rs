@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use selfsame_core::{
-    Ask, Checkpoint, Claimed, Due, Erased, Fence, Fenced, Lease, Record, RecordId, Recorded,
-    Release, Resolution, Resolved, State, Swept, Timestamp, wire,
+    Ask, AttemptId, Checkpoint, Claimed, Due, Erased, Fence, Fenced, Lease, Record, RecordId,
+    Recorded, Release, Resolution, Resolved, State, Swept, Timestamp, wire,
 };
 
 use super::facts::FactsFile;
@@ -18,6 +18,7 @@ use super::log::{Base, Draft, Log};
 use super::records::{Records, Sighting};
 use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::stand_in;
+use crate::stores::transfer::Imported;
 
 /// How many claims are kept at hand for the end of their runs; none that keeps its request, which is
 /// large.
@@ -122,9 +123,21 @@ impl Ledger {
         Ok(claimed)
     }
 
+    /// Stores a record of another store, unless its id is known here.
+    pub(super) fn import(&mut self, record: Record) -> Result<Imported, Trouble> {
+        if self.find(&record.id)?.is_some_and(|known| !known.is_expired(self.now)) {
+            return Ok(Imported::Known);
+        }
+        if self.log.is_short_of_room() {
+            return Err(Trouble::Full);
+        }
+        self.save(record);
+        Ok(Imported::Done)
+    }
+
     pub(super) fn renew(&mut self, lease: &Lease) -> Result<Fenced, Trouble> {
         let now = self.now;
-        self.change(lease, |record| record.renew(lease, now))
+        self.change(&lease.id, |record| record.renew(lease, now))
     }
 
     pub(super) fn checkpoint(
@@ -132,7 +145,7 @@ impl Ledger {
         lease: &Lease,
         checkpoint: Checkpoint,
     ) -> Result<Fenced, Trouble> {
-        self.change(lease, |record| record.checkpoint(lease, checkpoint))
+        self.change(&lease.id, |record| record.checkpoint(lease, checkpoint))
     }
 
     /// `answer` was encoded by the caller: the writer's thread has enough to do.
@@ -166,7 +179,15 @@ impl Ledger {
             self.forget(lease.id);
             return Ok(Fenced::Applied);
         }
-        self.change(lease, |record| record.release(lease, release, now))
+        self.change(&lease.id, |record| record.release(lease, release, now))
+    }
+
+    pub(super) fn cancel(
+        &mut self,
+        id: &RecordId,
+        attempt_id: AttemptId,
+    ) -> Result<Fenced, Trouble> {
+        self.change(id, |record| record.cancel(attempt_id))
     }
 
     pub(super) fn resolve(
@@ -229,8 +250,8 @@ impl Ledger {
                 }
                 (Some(Due::Hold), Some(mut record)) => {
                     record.settle(self.now);
+                    swept.held.push(record.clone().without_request());
                     self.save(record);
-                    swept.held += 1;
                 }
                 _ => {}
             }
@@ -270,6 +291,10 @@ impl Ledger {
         }
     }
 
+    pub(super) fn facts(&self) -> Vec<(String, Vec<u8>)> {
+        self.facts.all()
+    }
+
     pub(super) fn set_fact(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
         Ok(self.facts.set(name, value).map_err(Failure::Refused)?)
     }
@@ -282,10 +307,10 @@ impl Ledger {
 
     fn change(
         &mut self,
-        lease: &Lease,
+        id: &RecordId,
         change: impl FnOnce(&mut Record) -> Fenced,
     ) -> Result<Fenced, Trouble> {
-        let Some(mut record) = self.find(&lease.id)? else { return Ok(Fenced::Lost) };
+        let Some(mut record) = self.find(id)? else { return Ok(Fenced::Lost) };
         let fenced = change(&mut record);
         if fenced == Fenced::Applied {
             self.save(record);

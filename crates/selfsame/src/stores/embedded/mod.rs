@@ -32,6 +32,7 @@ mod segment;
 mod segments;
 mod store;
 mod tender;
+mod transfer;
 mod trouble;
 mod writer;
 
@@ -162,7 +163,7 @@ fn start_writing(
     options: &EmbeddedOptions,
 ) -> io::Result<Queue<Ledger>> {
     let (mut queue, jobs) = Queue::new(options.time_out, StoreErrorKind::MayHaveLanded);
-    let writer = Writer::new(ledger, jobs);
+    let writer = Writer::new(ledger, jobs, queue.urgent());
     queue.start("selfsame-tend", tend)?;
     queue.start("selfsame-write", || writer.run())?;
     Ok(queue)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use selfsame_core::Clock;
 
 use crate::stores::SystemClock;
+use crate::stores::durable::TIME_OUT_MAX;
 
 /// How an [`EmbeddedStore`](super::EmbeddedStore) is opened.
 #[derive(Clone)]
@@ -42,7 +43,7 @@ impl EmbeddedOptions {
     /// How long a call waits for the disk; 5 s unless said.
     #[must_use]
     pub fn time_out(self, time_out: Duration) -> Self {
-        Self { time_out, ..self }
+        Self { time_out: time_out.min(TIME_OUT_MAX), ..self }
     }
 }
 

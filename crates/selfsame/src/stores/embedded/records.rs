@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use selfsame_core::wire;
-use selfsame_core::{Ask, Claimed, Clock, Count, Find, Record, RecordId, State, Timestamp, Whose};
+use selfsame_core::{Ask, Claimed, Clock, Count, Filter, Find, Record, RecordId, State, Timestamp};
 
 use super::Leases;
 use super::frame::{self, HEAD_LEN, Head, Kind};
@@ -93,7 +93,7 @@ impl Records {
         };
         let may_be_meant = |entry: &Entry| match find {
             Find::Key(key) => entry.marks.key == frame::key_mark(key),
-            Find::IdPrefix(_) | Find::Tenant { .. } => true,
+            Find::IdPrefix(_) | Find::Matching { .. } => true,
             Find::Held | Find::Abandoned { .. } => matches!(entry.marks.state, CLAIMED | HELD),
         };
         let is_meant = |record: &Record| match find {
@@ -101,7 +101,7 @@ impl Records {
             Find::IdPrefix(_) => true,
             Find::Held => record.is_held(now),
             Find::Abandoned { .. } => record.is_abandoned(now),
-            Find::Tenant { whose, .. } => whose.is_of(&record.label),
+            Find::Matching { filter, .. } => filter.lets_through(record, now),
         };
         let mut found = Vec::new();
         let mut from = match find {
@@ -134,19 +134,20 @@ impl Records {
         Ok(found)
     }
 
-    /// The records of a tenant among the next few behind `after`.
-    pub(super) fn of_tenant(
+    /// The records that `filter` lets through among the next few behind `after`.
+    pub(super) fn matching(
         &self,
-        whose: &Whose,
+        filter: &Filter,
         after: Option<RecordId>,
     ) -> Result<Bite, Trouble> {
+        let now = self.clock.now();
         let mut ids = Vec::new();
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let next = self.index.walk(from, SURVEY_FRAMES, |id, _| ids.push(*id));
         let mut found = Vec::new();
         for id in ids {
             match self.seen(&id) {
-                Ok(Some(record)) if whose.is_of(&record.label) => {
+                Ok(Some(record)) if filter.lets_through(&record, now) => {
                     found.push(record.without_request());
                 }
                 Ok(_) | Err(Trouble::Damaged(_)) => {}

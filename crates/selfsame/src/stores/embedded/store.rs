@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect, Lease,
-    Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError, Sweep,
-    Swept, Timestamp, Whose, wire,
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Filter, Find,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
+    StoreError, Sweep, Swept, Timestamp, wire,
 };
 
 use super::ledger::Ledger;
@@ -67,7 +67,8 @@ impl Store for EmbeddedStore {
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
         let lease = *lease;
-        self.writes.ask(move |ledger| ledger.renew(&lease)).await
+        // The leases of running work go before all else.
+        self.writes.ask_first(move |ledger| ledger.renew(&lease)).await
     }
 
     async fn checkpoint(
@@ -87,6 +88,11 @@ impl Store for EmbeddedStore {
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
         let lease = *lease;
         self.writes.ask(move |ledger| ledger.release(&lease, release)).await
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        let id = *id;
+        self.writes.ask(move |ledger| ledger.cancel(&id, attempt_id)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
@@ -150,18 +156,18 @@ impl EmbeddedStore {
 }
 
 impl EmbeddedStore {
-    /// A tenant's records behind `after`. All must be read for that, so it is done in bites: nobody
-    /// waits for long, and no time runs out.
-    async fn find_tenant(
+    /// The records behind `after` that `filter` lets through. All must be read for that, so it is done
+    /// in bites: nobody waits for long, and no time runs out.
+    async fn find_matching(
         &self,
-        whose: &Whose,
+        filter: &Filter,
         mut after: Option<RecordId>,
         most: usize,
     ) -> Result<Vec<Record>, StoreError> {
         let mut found = Vec::new();
         loop {
-            let whose = whose.clone();
-            let bite = self.looks.ask(move |records| records.of_tenant(&whose, after)).await?;
+            let filter = filter.clone();
+            let bite = self.looks.ask(move |records| records.matching(&filter, after)).await?;
             found.extend(bite.found);
             after = bite.next;
             if found.len() >= most || after.is_none() {
@@ -195,8 +201,8 @@ impl EmbeddedStore {
 #[async_trait]
 impl Inspect for EmbeddedStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
-        if let Find::Tenant { whose, after } = find {
-            return self.find_tenant(whose, *after, most).await;
+        if let Find::Matching { filter, after } = find {
+            return self.find_matching(filter, *after, most).await;
         }
         let find = find.clone();
         self.looks.ask(move |records| records.find(&find, most)).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::jobs::Job;
+use super::jobs::{Job, Urgent};
 use super::ledger::Ledger;
 use super::trouble::{Failure, Health, Refusal};
 
@@ -25,20 +25,21 @@ const LAST_BATCH_WEIGHT: f32 = 0.125;
 pub(super) struct Writer {
     ledger: Ledger,
     jobs: Receiver<Job<Ledger>>,
+    urgent: Urgent<Ledger>,
     health: Health,
     usual_batch: f32,
     last_commit: Duration,
 }
 
 impl Writer {
-    pub(super) fn new(ledger: Ledger, jobs: Receiver<Job<Ledger>>) -> Self {
+    pub(super) fn new(ledger: Ledger, jobs: Receiver<Job<Ledger>>, urgent: Urgent<Ledger>) -> Self {
         let health = Health::default();
-        Self { ledger, jobs, health, usual_batch: 1.0, last_commit: Duration::ZERO }
+        Self { ledger, jobs, urgent, health, usual_batch: 1.0, last_commit: Duration::ZERO }
     }
 
     /// Writes until the queue is closed and empty.
     pub(super) fn run(mut self) {
-        while let Ok(first) = self.jobs.recv() {
+        while let Some(first) = self.next() {
             let mut waiting = self.gather(first);
             while !waiting.is_empty() {
                 let (done, verdict) = self.make_durable(&mut waiting);
@@ -53,12 +54,24 @@ impl Writer {
         }
     }
 
+    /// What is done first. Nothing urgent is left behind: what wakes this thread for one may have gone with an
+    /// earlier batch.
+    fn next(&mut self) -> Option<Job<Ledger>> {
+        let urgent = self.urgent.lock().pop_front();
+        urgent.or_else(|| self.jobs.recv().ok())
+    }
+
     /// What is waiting, and a little more. Callers that were just answered come back while the
     /// next sync is under way, so what is waiting is half of them: the batch waits until it is
     /// as large as usual, but not for long, and not where callers come one by one.
     fn gather(&mut self, first: Job<Ledger>) -> Vec<Job<Ledger>> {
-        let mut batch = vec![first];
-        batch.extend(self.jobs.try_iter().take(BATCH_MAX - 1));
+        let mut batch: Vec<_> = {
+            let mut urgent = self.urgent.lock();
+            let count = urgent.len().min(BATCH_MAX - 1);
+            urgent.drain(..count).collect()
+        };
+        batch.push(first);
+        batch.extend(self.jobs.try_iter().take(BATCH_MAX - batch.len()));
         let until = Instant::now() + GATHER_MAX.min(self.last_commit / GATHER_PART);
         while (batch.len() as f32) < self.usual_batch.round() {
             let left = until.saturating_duration_since(Instant::now());

@@ -16,9 +16,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Clock, Count, Erased, Facts, Fence, Fenced, Find,
-    FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved,
-    State, Store, StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Clock, Count, Erased, Facts, Fence, Fenced,
+    Find, FullStore, Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution,
+    Resolved, State, Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 pub(super) use records::Near;
@@ -108,6 +108,10 @@ impl Store for NearStore {
         self.inner.renew(lease).await
     }
 
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        self.inner.renew_all(leases).await
+    }
+
     async fn checkpoint(
         &self,
         lease: &Lease,
@@ -122,6 +126,10 @@ impl Store for NearStore {
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
         self.inner.release(lease, release).await
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.inner.cancel(id, attempt_id).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

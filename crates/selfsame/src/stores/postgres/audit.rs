@@ -9,9 +9,10 @@ use super::{PostgresStore, rows, store};
 /// Without a conflict's target, so that the role needs no more than to insert.
 const APPEND: &str = "insert into selfsame.audit \
      select entry, to_timestamp(at / 1000.0), event, record, tenant, route, key, attempt, fence, \
-     status from unnest($1::bytea[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], \
-     $6::text[], $7::text[], $8::integer[], $9::bigint[], $10::integer[]) \
-     as g(entry, at, event, record, tenant, route, key, attempt, fence, status) \
+     status, by_whom, reason from unnest($1::bytea[], $2::bigint[], $3::text[], $4::bytea[], $5::bytea[], \
+     $6::text[], $7::text[], $8::integer[], $9::bigint[], $10::integer[], \
+     $11::text[], $12::text[]) as g(entry, at, event, record, tenant, route, key, attempt, \
+     fence, status, by_whom, reason) \
      on conflict do nothing";
 
 /// Something that happened to a key.
@@ -37,6 +38,10 @@ pub struct AuditEntry {
     pub fence: Option<u64>,
     /// The status of the answer.
     pub status: Option<u16>,
+    /// The person who decided, where one did.
+    pub by: Option<Box<str>>,
+    /// Their reason.
+    pub reason: Option<Box<str>>,
 }
 
 impl PostgresStore {
@@ -51,7 +56,7 @@ impl PostgresStore {
         }
         let fitting =
             |text: &Option<Box<str>>| text.as_ref().map(|text| text.replace('\0', "\u{fffd}"));
-        let params: [&(dyn ToSql + Sync); 10] = [
+        let params: [&(dyn ToSql + Sync); 12] = [
             &each(entries, |entry| &entry.entry.as_bytes()[..]),
             &each(entries, |entry| rows::time(entry.at)),
             &each(entries, |entry| entry.event),
@@ -62,6 +67,8 @@ impl PostgresStore {
             &each(entries, |entry| entry.attempt.map(u32::cast_signed)),
             &each(entries, |entry| entry.fence.map(u64::cast_signed)),
             &each(entries, |entry| entry.status.map(i32::from)),
+            &each(entries, |entry| fitting(&entry.by)),
+            &each(entries, |entry| fitting(&entry.reason)),
         ];
         let session = store::session(&self.look).await?;
         session.query(Access::Write, APPEND, &params).await?;

@@ -27,7 +27,12 @@ const READ: &str = concat!(
 pub(super) enum Change<T> {
     Nothing(T),
     Write(Box<Write>, T),
-    Remove(Seen, T),
+    /// The row goes; where rows of other tables refer to it, it is replaced instead.
+    Remove {
+        seen: Seen,
+        or_else: Box<Write>,
+        outcome: T,
+    },
     /// It is a tombstone now, and nothing is kept of it.
     Erase(Seen, Box<Record>, T),
 }
@@ -49,8 +54,12 @@ pub(super) async fn change<T>(
             Change::Write(change, outcome) => {
                 (write(&session, &[*change]).await.map(|made| !made.is_empty()), outcome)
             }
-            Change::Remove(seen, outcome) => {
-                (remove(&session, &[seen]).await.map(|made| !made.is_empty()), outcome)
+            Change::Remove { seen, or_else, outcome } => {
+                let made = match remove(&session, &[seen]).await {
+                    Err(fault) if fault.is_of_another_table() => write(&session, &[*or_else]).await,
+                    removed => removed,
+                };
+                (made.map(|made| !made.is_empty()), outcome)
             }
             Change::Erase(seen, record, outcome) => {
                 (erase::write(&session, seen, &record).await, outcome)

@@ -19,8 +19,11 @@ with time as materialized (
   where x.ctid > $1::text::tid and x.ctid <= $2::text::tid
   limit $3::bigint
 ), gone as (
+  -- A row that was claimed anew since it was looked at must stay. The conditions are repeated because
+  -- servers before 14.20, 15.15, 16.11 and 17.7 delete the new version of a row found by its ctid.
   delete from selfsame.keys k
-  where k.ctid = any (array(select spot from stretch where is_over)::tid[])
+  where k.ctid = any (array(select spot from stretch where is_over and $4::boolean)::tid[])
+    and k.state = 2 and k.expires_at <= (select now from time)
   returning 1
 )
 select count(*), max(spot)::text,

@@ -1,6 +1,8 @@
 //! What is read beside the hot path: one record, or many.
 
-use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp, Whose};
+use selfsame_core::{
+    Count, Filter, Find, Record, RecordId, StateName, StoreError, Timestamp, Whose,
+};
 use tokio_postgres::types::ToSql;
 
 use super::rows::{self, its_answer, its_checkpoint, key_columns};
@@ -35,10 +37,12 @@ const BY_KEY: &str = concat!(
     select_whole!("id > $1::bytea and key = $3::text order by id limit $2::bigint"),
     "order by k.id"
 );
-const BY_TENANT: &str = concat!(
+const MATCHING: &str = concat!(
     select_whole!(
-        "id > $1::bytea and (tenant = $3::bytea or tenant_name = $4::text) \
-         order by id limit $2::bigint"
+        "id > $1::bytea and ($3::bytea is null and $4::text is null \
+         or tenant = $3::bytea or tenant_name = $4::text) \
+         and state = any ($5::smallint[]) and ($6::text is null or route = $6::text) \
+         and ($7::bigint is null or created_at >= $7::bigint) order by id limit $2::bigint"
     ),
     "order by k.id"
 );
@@ -90,15 +94,7 @@ pub(super) async fn find(
             let is_left = |record: &Record, now| !record.is_leased(now);
             collect(session, (MAYBE_ABANDONED, &[]), *after, most, is_left).await
         }
-        Find::Tenant { whose, after } => {
-            // No tag is empty, and a name that is null is nobody's.
-            let (tag, name): (&[u8], Option<String>) = match whose {
-                Whose::Tag(tag) => (tag.as_bytes(), None),
-                Whose::Name(name) => (&[], Some(name.replace('\0', "\u{fffd}"))),
-            };
-            let wanted: [&(dyn ToSql + Sync); 2] = [&tag, &name];
-            collect(session, (BY_TENANT, &wanted), *after, most, |_, _| true).await
-        }
+        Find::Matching { filter, after } => matching(session, filter, *after, most).await,
         Find::IdPrefix(prefix) => match id_range(prefix) {
             Some((low, high)) => {
                 let ends: [&(dyn ToSql + Sync); 2] = [&&low[..], &&high[..]];
@@ -107,6 +103,35 @@ pub(super) async fn find(
             None => Ok(Vec::new()),
         },
     }
+}
+
+async fn matching(
+    session: &Session,
+    filter: &Filter,
+    after: Option<RecordId>,
+    most: usize,
+) -> Result<Vec<Record>, StoreError> {
+    let fit = |text: &String| text.replace('\0', "\u{fffd}");
+    // A tag or a name that is null is nobody's, unless both are: then everybody's.
+    let (tag, name) = match &filter.tenant {
+        Some(Whose::Tag(tag)) => (Some(tag.as_bytes()), None),
+        Some(Whose::Name(name)) => (None, Some(fit(name))),
+        None => (None, None),
+    };
+    // What ageing makes of a state is for core's rules: the statement only leaves out what cannot be.
+    let states: &[i16] = match filter.state {
+        Some(StateName::Held) => &[1, 4],
+        Some(StateName::Claimed) => &[1],
+        Some(StateName::Completed) => &[2],
+        Some(StateName::Failed) => &[3],
+        Some(StateName::Tombstone) => &[2, 5],
+        None => &[1, 2, 3, 4, 5],
+    };
+    let route = filter.route.as_ref().map(fit);
+    let since = filter.since.map(rows::time);
+    let wanted: [&(dyn ToSql + Sync); 5] = [&tag, &name, &states, &route, &since];
+    let is_meant = |record: &Record, now| filter.lets_through(record, now);
+    collect(session, (MATCHING, &wanted), after, most, is_meant).await
 }
 
 pub(super) async fn count(session: &Session) -> Result<Count, StoreError> {

@@ -215,7 +215,10 @@ impl<C: Call> Sending<C> {
 
 /// Makes the calls together; if the database refuses that, each alone, so that nobody suffers for
 /// another's call.
-async fn make<C: Call>(session: &Session, calls: &[C]) -> Vec<Result<C::Outcome, StoreError>> {
+pub(super) async fn make<C: Call>(
+    session: &Session,
+    calls: &[C],
+) -> Vec<Result<C::Outcome, StoreError>> {
     if calls.is_empty() {
         return Vec::new();
     }

@@ -13,6 +13,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002.sql"),
     include_str!("migrations/0003.sql"),
     include_str!("migrations/0004.sql"),
+    include_str!("migrations/0005.sql"),
+    include_str!("migrations/0006.sql"),
 ];
 
 const KNOWN: i32 = MIGRATIONS.len() as i32;

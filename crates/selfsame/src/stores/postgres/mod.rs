@@ -3,7 +3,8 @@
 //! | connection | carries |
 //! |---|---|
 //! | two for claims, two for completions | calls of many callers together, sharded by record |
-//! | aside | lone claims and completions; renewals, checkpoints, releases, single reads, the journal |
+//! | renewals | renewals of many leases together, ahead of all that waits elsewhere |
+//! | aside | lone claims and completions; checkpoints, releases, single reads, the journal |
 //! | look | scans: finding, counting, sweeping |
 //! | bell | wake-ups for those who wait; it listens |
 //!
@@ -29,12 +30,14 @@ mod look;
 mod migrate;
 mod options;
 mod parameters;
+mod renewals;
 mod resolve;
 mod rows;
 mod session;
 mod store;
 mod sweep;
 mod tls;
+mod transfer;
 mod trouble;
 mod writes;
 
@@ -73,7 +76,7 @@ const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 /// use selfsame::stores::{PostgresOptions, PostgresStore};
 ///
 /// # async fn open() -> Result<(), selfsame::stores::PostgresOpenError> {
-/// let url = "postgres://selfsame@db.internal/payments";
+/// let url = "postgres://gateway@db.internal/payments";
 /// let store = PostgresStore::open(url, PostgresOptions::default()).await?;
 /// # Ok(())
 /// # }
@@ -84,6 +87,7 @@ const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 pub struct PostgresStore {
     claims: [Lane<Ask>; SHARDS],
     completions: [Lane<Completion>; SHARDS],
+    renewals: Link,
     aside: Arc<Link>,
     look: Link,
     bell: Arc<PostgresBell>,
@@ -107,6 +111,7 @@ impl PostgresStore {
         let Targets { target, direct } = Targets::new(url, options)?;
         let session = target.patient().connect().await.map_err(|fault| target.unusable(&fault))?;
         session.durability.warn();
+        target.warn_of_same_names();
         match (migrations, &direct) {
             (Migrations::AtOpen, Some(direct)) => drop(bring_up_to_date(direct).await?),
             (Migrations::AtOpen, None) => drop(migrate::migrate(&session, &target).await?),
@@ -122,6 +127,7 @@ impl PostgresStore {
         Ok(Self {
             claims: std::array::from_fn(|_| Lane::start(&target.for_claims(), alone.clone())),
             completions: std::array::from_fn(|_| Lane::start(&target, alone.clone())),
+            renewals: Link::new(target.clone()),
             aside,
             look: Link::over(target.patient(), session),
             bell: Arc::new(bell),
@@ -181,7 +187,7 @@ impl Target {
             return Err(PostgresOpenError::Schema { schema });
         }
         if config.get_application_name().is_none() {
-            config.application_name("selfsame");
+            config.application_name(options.application_name);
         }
         if config.get_connect_timeout().is_none() {
             config.connect_timeout(time_out);
@@ -199,6 +205,18 @@ impl Target {
     /// time-out.
     fn for_claims(&self) -> Self {
         Self { time_out: self.time_out / 2, ..self.clone() }
+    }
+
+    /// Warns of a role that is called like the schema: `"$user"`, the first entry of PostgreSQL's default
+    /// `search_path`, then names our schema, and what that role creates without naming one lands in it.
+    fn warn_of_same_names(&self) {
+        if self.config.get_user() == Some(&*self.schema) {
+            tracing::warn!(
+                schema = self.schema,
+                "the database role has the name of the schema that holds keys: tables that it creates \
+                 without naming a schema land there; use a role of another name"
+            );
+        }
     }
 
     /// Where the database is, without its password.

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::stores::durable::TIME_OUT_MAX;
+
 /// How a [`PostgresStore`](super::PostgresStore) is opened.
 #[derive(Clone)]
 pub struct PostgresOptions {
@@ -10,6 +12,7 @@ pub struct PostgresOptions {
     pub(super) time_out: Duration,
     pub(super) direct_url: Option<String>,
     pub(super) migrations: Migrations,
+    pub(super) application_name: &'static str,
 }
 
 /// Who brings the schema up to date.
@@ -32,7 +35,7 @@ impl PostgresOptions {
     /// one whose answer was not heard is asked for once more.
     #[must_use]
     pub fn time_out(self, time_out: Duration) -> Self {
-        Self { time_out, ..self }
+        Self { time_out: time_out.min(TIME_OUT_MAX), ..self }
     }
 
     /// The address of the same database past the pooler in transaction mode that the store's own
@@ -40,6 +43,13 @@ impl PostgresOptions {
     #[must_use]
     pub fn direct_url(self, url: impl Into<String>) -> Self {
         Self { direct_url: Some(url.into()), ..self }
+    }
+
+    /// The name that the database shows for connections whose address has none; `selfsame` unless said.
+    /// Processes that serve keep that name: a store with such connections counts as being in use.
+    #[must_use]
+    pub fn application_name(self, application_name: &'static str) -> Self {
+        Self { application_name, ..self }
     }
 
     /// Who brings the schema up to date; whoever opens the store first, unless said.
@@ -67,6 +77,7 @@ impl Default for PostgresOptions {
             time_out: Duration::from_secs(5),
             direct_url: None,
             migrations: Migrations::AtOpen,
+            application_name: "selfsame",
         }
     }
 }

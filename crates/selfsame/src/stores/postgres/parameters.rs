@@ -4,8 +4,9 @@
 
 use tokio_postgres::types::Type;
 
-const NAMES: [(&str, Type, Type); 5] = [
+const NAMES: [(&str, Type, Type); 6] = [
     ("bigint", Type::INT8, Type::INT8_ARRAY),
+    ("boolean", Type::BOOL, Type::BOOL_ARRAY),
     ("bytea", Type::BYTEA, Type::BYTEA_ARRAY),
     ("integer", Type::INT4, Type::INT4_ARRAY),
     ("smallint", Type::INT2, Type::INT2_ARRAY),

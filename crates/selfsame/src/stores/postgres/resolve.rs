@@ -1,6 +1,6 @@
 //! A person's decision about a held record.
 
-use selfsame_core::{Fence, RecordId, Resolution, Resolved, StoreError, Timestamp, wire};
+use selfsame_core::{Fence, RecordId, Resolution, Resolved, StoreError, Timestamp, Verdict, wire};
 
 use super::PostgresStore;
 use super::changes::{Change, change};
@@ -14,12 +14,12 @@ pub(super) async fn resolve(
     fence: Fence,
     resolution: &Resolution,
 ) -> Result<Resolved, StoreError> {
-    let answer = match resolution {
-        Resolution::Complete(answer) => {
+    let answer = match &resolution.verdict {
+        Verdict::Complete(answer) => {
             let row = make_room(store, id).await?;
             Some((row, wire::encode_answer(id, answer)))
         }
-        Resolution::Free => None,
+        Verdict::Free => None,
     };
     let decide = |row: Option<Row>, now: Timestamp| {
         let Some(Row { mut record, seen }) = row.filter(|row| !row.record.is_expired(now)) else {

@@ -48,16 +48,16 @@ pub(super) fn later_birth(record: &Record) -> Option<&Birth> {
     Some(&record.birth).filter(|birth| **birth != Birth::by(record.attempt_id))
 }
 
-/// What is kept of a request by which others are told apart, as its column has it.
+/// A keepsake without its request, as its column has it.
 pub(super) fn outline(id: &RecordId, keepsake: &Option<Box<Keepsake>>) -> Option<Vec<u8>> {
-    let outline = keepsake.as_ref()?.outline.clone()?;
-    Some(wire::encode_keepsake(id, &Keepsake { outline: Some(outline), request: None }))
+    let rest = keepsake.clone()?.without_request()?;
+    Some(wire::encode_keepsake(id, &rest))
 }
 
 /// The kept request, as its column has it.
 pub(super) fn request(id: &RecordId, keepsake: &Option<Box<Keepsake>>) -> Option<Vec<u8>> {
     let request = keepsake.as_ref()?.request.clone()?;
-    Some(wire::encode_keepsake(id, &Keepsake { outline: None, request: Some(request) }))
+    Some(wire::encode_keepsake(id, &Keepsake { request: Some(request), ..Keepsake::default() }))
 }
 
 /// A column of many rows, as a parameter of a statement.

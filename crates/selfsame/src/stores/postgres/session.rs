@@ -65,6 +65,7 @@ pub(super) struct Session {
     leads: AtomicBool,
     /// Whether most keys that it claimed last were new.
     meets_new_keys: AtomicBool,
+    has_warned_of_references: AtomicBool,
     pub(super) durability: Durability,
 }
 
@@ -165,7 +166,17 @@ impl Session {
         let statements = Mutex::default();
         let (is_broken, leads) = (AtomicBool::new(false), AtomicBool::new(false));
         let meets_new_keys = AtomicBool::new(true);
-        Self { client, target, statements, is_broken, leads, meets_new_keys, durability }
+        let has_warned_of_references = AtomicBool::new(false);
+        Self {
+            client,
+            target,
+            statements,
+            is_broken,
+            leads,
+            meets_new_keys,
+            has_warned_of_references,
+            durability,
+        }
     }
 
     /// Whether nothing may be left in it.
@@ -201,6 +212,11 @@ impl Session {
     /// Whether they were this time.
     pub(super) fn set_meets_new_keys(&self, meets: bool) {
         self.meets_new_keys.store(meets, Ordering::Relaxed);
+    }
+
+    /// Returns true once, for the one warning about tables that keep expired keys.
+    pub(super) fn warns_of_references(&self) -> bool {
+        !self.has_warned_of_references.swap(true, Ordering::Relaxed)
     }
 
     /// The rows that a statement gives, whose parameters are written with their types, as

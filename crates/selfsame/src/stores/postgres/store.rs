@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect,
-    Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store, StoreError,
-    Sweep, Swept, Timestamp, wire,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, State, Store,
+    StoreError, Sweep, Swept, Timestamp, wire,
 };
 use tokio::time::Instant;
 
@@ -18,14 +18,14 @@ use super::rows::Row;
 use super::session::Session;
 use super::trouble::Fault;
 use super::writes::Write;
-use super::{PostgresStore, erase, facts, inspect, resolve, shard, sweep};
+use super::{PostgresStore, erase, facts, inspect, renewals, resolve, shard, sweep};
 use crate::stores::durable::stand_in;
 
 impl PostgresStore {
     /// Changes a record by one of core's rules.
     async fn change(
         &self,
-        lease: &Lease,
+        id: &RecordId,
         rule: impl Fn(&mut Record, Timestamp) -> Fenced,
         to_write: impl Fn(Write) -> Write,
     ) -> Result<Fenced, StoreError> {
@@ -38,7 +38,7 @@ impl PostgresStore {
                 }
             }
         };
-        change(&self.aside, &lease.id, self.target.time_out, decide).await
+        change(&self.aside, id, self.target.time_out, decide).await
     }
 
     async fn aside(&self) -> Result<Arc<Session>, StoreError> {
@@ -81,7 +81,12 @@ impl Store for PostgresStore {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
-        self.change(lease, |record, now| record.renew(lease, now), |write| write).await
+        let mut renewed = renewals::renew(&self.renewals, std::slice::from_ref(lease)).await;
+        renewed.pop().expect("one lease has one outcome")
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        renewals::renew(&self.renewals, leases).await
     }
 
     async fn checkpoint(
@@ -90,7 +95,7 @@ impl Store for PostgresStore {
         checkpoint: &Checkpoint,
     ) -> Result<Fenced, StoreError> {
         let rule = |record: &mut Record, _| record.checkpoint(lease, checkpoint.clone());
-        self.change(lease, rule, Write::with_checkpoint).await
+        self.change(&lease.id, rule, Write::with_checkpoint).await
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
@@ -115,7 +120,9 @@ impl Store for PostgresStore {
         let decide = |row: Option<Row>, now| {
             let Some(Row { mut record, seen }) = row else { return Change::Nothing(Fenced::Lost) };
             if record.is_forgotten_by(lease, release) {
-                return Change::Remove(seen, Fenced::Applied);
+                let outcome = record.release(lease, Release::Retry, now);
+                let or_else = Box::new(Write::new(seen, record));
+                return Change::Remove { seen, or_else, outcome };
             }
             match record.release(lease, release, now) {
                 Fenced::Lost => Change::Nothing(Fenced::Lost),
@@ -125,6 +132,10 @@ impl Store for PostgresStore {
             }
         };
         change(&self.aside, &lease.id, self.target.time_out, decide).await
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.change(id, |record, _| record.cancel(attempt_id), |write| write).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

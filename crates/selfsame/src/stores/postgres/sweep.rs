@@ -6,14 +6,14 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use selfsame_core::{AttemptId, Due, StoreError, Swept};
+use selfsame_core::{AttemptId, Due, State, StoreError, Swept};
 use tokio_postgres::types::ToSql;
 
 use super::answers;
 use super::rows::{self, Seen, its_checkpoint, key_columns};
 use super::session::Session;
 use super::trouble::{Access, Fault};
-use super::writes::{Write, remove, write};
+use super::writes::{Write, remove, remove_each, write};
 
 /// Whoever has this lock sweeps, until its connection ends.
 const LEAD: &str = "select pg_try_advisory_lock(hashtext('selfsame. sweep'))";
@@ -80,8 +80,16 @@ pub(super) async fn sweep(
     }
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
     let farthest = Spot { page: after.page.saturating_add(PAGES_MAX), row: 0 };
-    let params: [&(dyn ToSql + Sync); 3] = [&after.to_string(), &farthest.to_string(), &limit];
-    let stretch = session.query(Access::Write, EXPIRE, &params).await?;
+    let expire = async |deletes: bool| {
+        let (after, farthest) = (after.to_string(), farthest.to_string());
+        let params: [&(dyn ToSql + Sync); 4] = [&after, &farthest, &limit, &deletes];
+        session.query(Access::Write, EXPIRE, &params).await
+    };
+    let stretch = match expire(true).await {
+        // Of the rows that expired, some are referred to: `clean` removes the others.
+        Err(fault) if fault.is_of_another_table() => expire(false).await?,
+        expired => expired?,
+    };
     let (found, pages): (i64, i64) = (stretch[0].get(0), stretch[0].get(2));
     let (last, expired): (Option<&str>, i64) = (stretch[0].get(1), stretch[0].get(3));
     let end = last.and_then(Spot::read).filter(|_| found >= limit).unwrap_or(farthest);
@@ -97,7 +105,7 @@ pub(super) async fn sweep(
     Ok((swept, Some(end).filter(|_| !finished)))
 }
 
-async fn lead(session: &Session) -> Result<bool, Fault> {
+pub(super) async fn lead(session: &Session) -> Result<bool, Fault> {
     if session.is_pooled() {
         let process = &PROCESS.as_bytes()[..];
         let won = session.query(Access::Write, LEAD_A_WHILE, &[&process, &LEAD_FOR_MS]).await?;
@@ -140,12 +148,32 @@ async fn clean(session: &Session, after: &str, end: &str, swept: &mut Swept) -> 
     expired.sort_unstable_by_key(|seen: &Seen| seen.id);
     writes.sort_unstable_by_key(|write| write.record.id);
     if !expired.is_empty() {
-        swept.removed = remove(session, &expired).await?.len();
+        swept.removed = remove_expired(session, &expired).await?;
     }
     if !writes.is_empty() {
         let written = write(session, &writes).await?;
         swept.buried = buried.iter().filter(|id| written.contains(id)).count();
-        swept.held = written.len() - swept.buried;
+        let held = writes.into_iter().map(|write| write.record);
+        let held = held.filter(|record| matches!(record.state, State::Held { .. }));
+        swept.held = held.filter(|record| written.contains(&record.id)).collect();
     }
     Ok(())
+}
+
+/// Removes rows, except those that another table does not let go.
+async fn remove_expired(session: &Session, expired: &[Seen]) -> Result<usize, Fault> {
+    let fault = match remove(session, expired).await {
+        Err(fault) if fault.is_of_another_table() => fault,
+        removed => return Ok(removed?.len()),
+    };
+    let removed = remove_each(session, expired).await?.len();
+    if session.warns_of_references() {
+        tracing::warn!(
+            cause = %fault.error(),
+            kept = expired.len() - removed,
+            "expired keys stay because other tables refer to them; declare their foreign keys \
+             `on delete set null` or `on delete cascade`"
+        );
+    }
+    Ok(removed)
 }

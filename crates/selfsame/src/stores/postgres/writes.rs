@@ -52,7 +52,17 @@ pub(super) async fn write(session: &Session, writes: &[Write]) -> Result<HashSet
     Ok(ids(&session.query(Access::Write, include_str!("write.sql"), &params).await?))
 }
 
-/// In the order in which the statement takes them.
+/// Puts rows there as they are, and returns which were new.
+pub(super) async fn import(
+    session: &Session,
+    writes: &[Write],
+) -> Result<HashSet<RecordId>, Fault> {
+    let columns = columns(writes);
+    let params: Vec<_> = columns.iter().map(|column| &**column as &(dyn ToSql + Sync)).collect();
+    Ok(ids(&session.query(Access::Write, include_str!("import.sql"), &params).await?))
+}
+
+/// In the order in which the statements take them.
 fn columns(writes: &[Write]) -> [Column<'_>; 27] {
     fn each<'a, T: ToSql + Sync + Send + 'a>(
         writes: &'a [Write],
@@ -93,12 +103,30 @@ fn columns(writes: &[Write]) -> [Column<'_>; 27] {
 
 /// Takes rows away, and returns which were still as they were seen. They are sorted by id.
 pub(super) async fn remove(session: &Session, seen: &[Seen]) -> Result<HashSet<RecordId>, Fault> {
+    remove_by(include_str!("remove.sql"), session, seen).await
+}
+
+/// Removes rows as [`remove`] does, except those that another table does not let go. Costs a
+/// subtransaction a row.
+pub(super) async fn remove_each(
+    session: &Session,
+    seen: &[Seen],
+) -> Result<HashSet<RecordId>, Fault> {
+    const REMOVE_EACH: &str =
+        "select selfsame.remove_each($1::bytea[], $2::bytea[], $3::integer[])";
+    remove_by(REMOVE_EACH, session, seen).await
+}
+
+async fn remove_by(
+    sql: &'static str,
+    session: &Session,
+    seen: &[Seen],
+) -> Result<HashSet<RecordId>, Fault> {
     let ids_seen: Vec<_> = seen.iter().map(|seen| &seen.id.as_bytes()[..]).collect();
     let attempt_ids: Vec<_> = seen.iter().map(|seen| &seen.attempt_id.as_bytes()[..]).collect();
     let versions: Vec<_> = seen.iter().map(|seen| seen.version).collect();
     let params: [&(dyn ToSql + Sync); 3] = [&ids_seen, &attempt_ids, &versions];
-    let removed = session.query(Access::Write, include_str!("remove.sql"), &params).await?;
-    Ok(ids(&removed))
+    Ok(ids(&session.query(Access::Write, sql, &params).await?))
 }
 
 fn ids(changed: &[Row]) -> HashSet<RecordId> {

@@ -101,15 +101,16 @@ impl RedisStore {
         };
         let told = answers.last().and_then(time).ok_or_else(|| strange(Access::Claim))?;
         let now = told + Duration::from_millis(ahead_ms);
-        let is_kept = match &answers[..] {
-            [_, said, _] => guard.is_kept_by(said, now),
-            _ => guard.id.is_empty(),
-        };
+        let said = if let [_, said, _] = &answers[..] { Some(said) } else { None };
+        let is_kept = self.guard.stands(bucket, &guard, said, now);
         let (is_new, found) = match answers.into_iter().next() {
             Some(Value::Nil) => (true, value),
             Some(Value::BulkString(found)) => (false, found),
             _ => return Err(strange(Access::Claim)),
         };
+        if is_new && is_kept {
+            self.guard.note_write(bucket, &ask.id, (&found, lives));
+        }
         let said = match is_kept {
             true if is_new && fits(begins, told, ask.lease) => {
                 let at = begins + Duration::from_millis(ahead_ms);
@@ -118,9 +119,6 @@ impl RedisStore {
             true => Said::Known(now, found),
             false => Said::Doubted(now, Some(found)),
         };
-        if is_new {
-            self.guard.note_write(bucket);
-        }
         self.at_once.note(&said, told, asked_at);
         Ok(Some(said))
     }

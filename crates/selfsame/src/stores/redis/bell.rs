@@ -27,6 +27,7 @@ const QUIET_MAX: Duration = Duration::from_secs(30);
 pub(super) struct RedisBell {
     words: mpsc::Sender<Word>,
     ears: Arc<Ears>,
+    channel: String,
 }
 
 impl RedisBell {
@@ -38,14 +39,19 @@ impl RedisBell {
         time_out: Duration,
     ) -> Self {
         let (sender, words) = mpsc::channel(QUEUE_MAX);
-        let bell = Self { words: sender, ears: Arc::default() };
         // Channels are the same in all databases.
         let channel = format!("selfsame:bell:{database}");
+        let bell = Self { words: sender, ears: Arc::default(), channel: channel.clone() };
         let own = *AttemptId::random().as_bytes();
         let ears = bell.ears.clone();
         let source = source.into();
         background::spawn(Ringer { source, link, channel, own, ears, time_out }.run(words));
         bell
+    }
+
+    /// The channel to which every process that uses the database listens.
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
     }
 
     fn say(&self, word: Word) {

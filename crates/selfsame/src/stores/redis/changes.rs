@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use redis::{Value, pipe};
-use selfsame_core::{Answer, Fenced, Lease, Record, RecordId, Recorded, StoreError, Timestamp};
+use redis::{Value, cmd, pipe};
+use selfsame_core::{
+    Answer, Fenced, Lease, Record, RecordId, Recorded, State, StoreError, Timestamp,
+};
 use tokio::time::Instant;
 
 use super::link::Ask;
+use super::node::Lane;
 use super::scripts::{Call, REPLACE};
 use super::trouble::{Access, Fault};
-use super::value::{self, Found, Seen};
+use super::value::{self, Found, Seen, millis};
 use super::{RedisStore, strange};
 
 /// Redis does nothing else while it runs a script, so a large value has one to itself.
@@ -38,10 +41,18 @@ impl RedisStore {
         &self,
         id: &RecordId,
     ) -> Result<(Timestamp, Option<Found>), StoreError> {
+        self.read_over(Lane::of(id), id).await
+    }
+
+    async fn read_over(
+        &self,
+        lane: Lane,
+        id: &RecordId,
+    ) -> Result<(Timestamp, Option<Found>), StoreError> {
         let mut both = pipe();
         // The time first: a moment before the look no lease was over that was not over then.
         both.cmd("TIME").cmd("GET").arg(self.key(id));
-        let answer = self.ask(id, Access::Read, Ask::All(&both)).await?;
+        let answer = self.ask_over(lane, id, Access::Read, Ask::All(&both)).await?;
         let Value::Array(answers) = answer else { return Err(strange(Access::Read)) };
         let [time, value] = &answers[..] else { return Err(strange(Access::Read)) };
         let now = self.time(time).ok_or_else(|| strange(Access::Read))?;
@@ -60,15 +71,25 @@ impl RedisStore {
         next: Option<&Record>,
         now: Timestamp,
     ) -> Result<Replaced, StoreError> {
+        self.replace_over(Lane::of(id), (id, seen), next, now).await
+    }
+
+    async fn replace_over(
+        &self,
+        lane: Lane,
+        (id, seen): (&RecordId, &Seen),
+        next: Option<&Record>,
+        now: Timestamp,
+    ) -> Result<Replaced, StoreError> {
         let lives = next.and_then(|next| value::lives(next, now));
-        self.put(id, seen, lives, &next.map_or(Vec::new(), value::write)).await
+        self.put(lane, (id, seen), lives, &next.map_or(Vec::new(), value::write)).await
     }
 
     /// Puts a value, or nothing, in the place of the record that was seen so.
     async fn put(
         &self,
-        id: &RecordId,
-        seen: &Seen,
+        lane: Lane,
+        (id, seen): (&RecordId, &Seen),
         lives: Option<Duration>,
         value: &[u8],
     ) -> Result<Replaced, StoreError> {
@@ -76,8 +97,17 @@ impl RedisStore {
         // In a cluster others are of other slots.
         let is_shared = self.routes.is_one_server() && value.len() <= SHARED_BYTES_MAX;
         let call = if is_shared { call.shared() } else { call };
-        match self.call(id, Access::Write, call).await? {
-            Value::BulkString(said) if said == b"done" => Ok(Replaced::Done),
+        let bucket = self.routes.buckets.of(id);
+        if value.is_empty() {
+            self.guard.note_removal(bucket, id);
+        }
+        match self.call_over(lane, id, Access::Write, call).await? {
+            Value::BulkString(said) if said == b"done" => {
+                if !value.is_empty() {
+                    self.guard.note_write(bucket, id, (value, lives));
+                }
+                Ok(Replaced::Done)
+            }
             Value::BulkString(said) if said == b"changed" => Ok(Replaced::Changed),
             Value::BulkString(said) if said == b"gone" => Ok(Replaced::Gone),
             _ => Err(strange(Access::Write)),
@@ -90,10 +120,19 @@ impl RedisStore {
         id: &RecordId,
         decide: impl Fn(Option<Record>, Timestamp) -> Change<T>,
     ) -> Result<T, StoreError> {
+        self.change_over(Lane::of(id), id, decide).await
+    }
+
+    async fn change_over<T>(
+        &self,
+        lane: Lane,
+        id: &RecordId,
+        decide: impl Fn(Option<Record>, Timestamp) -> Change<T>,
+    ) -> Result<T, StoreError> {
         self.own.forget(id);
         let until = Instant::now() + self.options.time_out;
         loop {
-            let (now, found) = self.read(id).await?;
+            let (now, found) = self.read_over(lane, id).await?;
             let (record, seen) = match found {
                 Some(Found { record, seen }) => (Some(record), Some(seen)),
                 None => (None, None),
@@ -105,7 +144,7 @@ impl RedisStore {
                 (_, None) => unreachable!("what is not there is not changed"),
             };
             let seen = seen.expect("it was there");
-            match self.replace(id, &seen, next.as_deref(), now).await? {
+            match self.replace_over(lane, (id, &seen), next.as_deref(), now).await? {
                 Replaced::Done => return Ok(outcome),
                 // It was to go; perhaps it did when this was sent before.
                 Replaced::Gone if next.is_none() => return Ok(outcome),
@@ -120,7 +159,8 @@ impl RedisStore {
     /// Changes a record by one of core's rules.
     pub(super) async fn change_by(
         &self,
-        lease: &Lease,
+        lane: Lane,
+        id: &RecordId,
         rule: impl Fn(&mut Record, Timestamp) -> Fenced,
     ) -> Result<Fenced, StoreError> {
         let decide = |record: Option<Record>, now| {
@@ -130,7 +170,7 @@ impl RedisStore {
                 Fenced::Applied => Change::Write(Box::new(record), Fenced::Applied),
             }
         };
-        self.change(&lease.id, decide).await
+        self.change_over(lane, id, decide).await
     }
 
     pub(super) async fn record(
@@ -139,16 +179,71 @@ impl RedisStore {
         answer: &Answer,
     ) -> Result<Recorded, StoreError> {
         // What was not changed since it was claimed here need not be read.
+        let lane = Lane::of(&lease.id);
         if let Some(mut own) = self.own.take(&lease.id) {
             let now = own.now(self.options.ahead());
             let recorded = own.record.complete(lease, answer.clone(), now);
             let lives = value::lives(&own.record, now);
-            if matches!(recorded, Recorded::Until(_))
-                && self.put(&lease.id, own.seen(), lives, &own.value()).await? == Replaced::Done
-            {
-                return Ok(recorded);
+            if matches!(recorded, Recorded::Until(_)) {
+                let put = self.put(lane, (&lease.id, own.seen()), lives, &own.value()).await;
+                if matches!(put, Ok(Replaced::Done)) {
+                    return Ok(recorded);
+                }
+                if self.puts_back() {
+                    self.runs.begin(lease.attempt_id, *own.record);
+                }
+                put?;
             }
         }
+        match self.record_by_rule(lease, answer).await? {
+            Recorded::Lost => Box::pin(self.record_anew(lease, answer)).await,
+            recorded => Ok(recorded),
+        }
+    }
+
+    /// Whether the answer to a run is recorded though its claim was lost: somebody must notice that it was.
+    pub(super) fn puts_back(&self) -> bool {
+        !self.options.accept_loss && !self.options.are_answers_elsewhere
+    }
+
+    /// A claim is about to be changed: what it was is remembered until its run ends.
+    pub(super) fn remember_run(&self, lease: &Lease) {
+        if self.puts_back()
+            && let Some(record) = self.own.take_record(&lease.id)
+        {
+            self.runs.begin(lease.attempt_id, record);
+        }
+    }
+
+    /// Records the answer of a run whose claim was lost with others. Since then no new key is taken here, so nobody else can
+    /// have claimed this one; where that is not so, it stays lost.
+    async fn record_anew(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
+        let run = self.runs.get(&lease.attempt_id).filter(|run| run.is_claimed_by(lease));
+        let Some(run) = run else { return Ok(Recorded::Lost) };
+        match self.guard.find_loss(self.routes.buckets.of(&lease.id)).await {
+            Ok(()) => return Ok(Recorded::Lost),
+            Err(error) if error.is_of_lost_records() => {}
+            Err(error) => return Err(error),
+        }
+        let (now, found) = self.read(&lease.id).await?;
+        if found.is_some() || now >= run.expires_at {
+            return Ok(Recorded::Lost);
+        }
+        let state = State::Claimed { lease_until: now + lease.length };
+        let mut record = Record { state, ..run };
+        if record.complete(lease, answer.clone(), now) == Recorded::Lost {
+            return Ok(Recorded::Lost);
+        }
+        let mut set = cmd("SET");
+        set.arg(self.key(&lease.id)).arg(value::write(&record)).arg("NX");
+        if let Some(lives) = value::lives(&record, now) {
+            set.arg("PX").arg(millis(lives));
+        }
+        self.ask(&lease.id, Access::Write, Ask::Command(&set)).await?;
+        tracing::warn!(
+            record = lease.id.short(),
+            "Redis had lost a claim whose work is done now; its answer is recorded all the same"
+        );
         self.record_by_rule(lease, answer).await
     }
 

@@ -9,12 +9,14 @@ use selfsame_core::{
 
 use super::buckets::Bucket;
 use super::changes::Replaced;
-use super::guard::{GUARD, Known};
+use super::guard::{GUARD, Shown};
+use super::node::Lane;
 use super::scripts::{CLAIM, Call};
 use super::trouble::Access;
 use super::value::{self, Draft, Moment};
 use super::{RedisStore, strange};
 use crate::stores::durable::fit;
+use crate::stores::may_have_landed;
 
 /// How often a key is looked at that others change at the same time.
 const LOOKS_MAX: usize = 8;
@@ -50,13 +52,15 @@ pub(super) struct First {
     /// After how long Redis may let go of it.
     pub(super) lives: Option<Duration>,
     pub(super) bucket: Bucket,
-    pub(super) guard: Known,
+    pub(super) guard: Shown,
 }
 
 impl RedisStore {
     pub(super) async fn claim_key(&self, ask: &Ask) -> Result<Claimed, StoreError> {
         self.guard.check()?;
         let ask = &*fit(ask);
+        let bucket = self.routes.buckets.of(&ask.id);
+        let mut was_doubted = false;
         for _ in 0..LOOKS_MAX {
             let (now, value, is_doubted) = match self.claim_new(ask).await? {
                 Said::New(made) => {
@@ -67,14 +71,16 @@ impl RedisStore {
                 Said::Known(now, value) => (now, value, false),
                 Said::Doubted(now, Some(value)) => (now, value, true),
                 Said::Doubted(_, None) => {
-                    self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
+                    was_doubted = true;
+                    self.guard.find_out(bucket).await?;
                     continue;
                 }
             };
+            was_doubted = is_doubted;
             let found = value::read(&ask.id, &value)?;
             // What this one has written stays there if it is not heard of again.
             let is_own = found.record.attempt_id == ask.attempt_id;
-            let heard = |error| if is_own { unheard(error) } else { error };
+            let heard = |error| if is_own { may_have_landed(&error) } else { error };
             let (claimed, next) = claim_by_rule(Some(&found.record), ask, now);
             let Some(next) = next else { return Ok(claimed) };
             if is_doubted && let Claimed::Run(grant) = &claimed {
@@ -82,19 +88,42 @@ impl RedisStore {
                 if found.record.is_forgotten_by(&grant.lease, Release::Forget) {
                     self.replace(&ask.id, &found.seen, None, now).await.map_err(heard)?;
                 }
-                self.guard.find_out(self.routes.buckets.of(&ask.id)).await?;
+                self.guard.find_out(bucket).await?;
                 continue;
             }
+            let shown = self.guard.show(bucket, ask);
             match self.replace(&ask.id, &found.seen, Some(&next), now).await.map_err(heard)? {
-                Replaced::Done => return Ok(claimed),
+                Replaced::Done => {
+                    let runs = matches!(claimed, Claimed::Run(_));
+                    if runs && !self.guard.stands(bucket, &shown, None, now) {
+                        // It was written at a server of which nobody knows yet what it has lost.
+                        let cancel = |record: &mut Record, _| record.cancel(ask.attempt_id);
+                        let cancelled = self.change_by(Lane::of(&ask.id), &ask.id, cancel).await;
+                        let _gone = cancelled.map_err(|error| may_have_landed(&error))?;
+                        was_doubted = true;
+                        self.guard.find_out(bucket).await?;
+                        continue;
+                    }
+                    if runs && self.puts_back() {
+                        self.runs.begin(next.attempt_id, next.without_request());
+                    }
+                    return Ok(claimed);
+                }
                 Replaced::Changed | Replaced::Gone => {}
             }
         }
-        Ok(Claimed::Busy { lease_left: CHANGED_FOR })
+        match was_doubted {
+            true => Err(StoreError::new(
+                StoreErrorKind::RecordsLost,
+                "it is not known whether Redis has lost records: no new key until then",
+            )),
+            false => Ok(Claimed::Busy { lease_left: CHANGED_FOR }),
+        }
     }
 
     async fn claim_new(&self, ask: &Ask) -> Result<Said, StoreError> {
-        if let Some(now) = self.at_once.time()
+        if self.guard.is_verified(self.routes.buckets.of(&ask.id))
+            && let Some(now) = self.at_once.time()
             && let Some(said) = self.claim_at_once(ask, now).await?
         {
             return Ok(said);
@@ -110,8 +139,8 @@ impl RedisStore {
             .arg(draft.fields())
             .arg([draft.frame(), &behind[..]].concat())
             .millis(lives)
-            .arg(guard.id.as_bytes())
-            .number(guard.beats)
+            .arg(guard.id())
+            .number(guard.beats())
             .number(ahead_ms);
         let asked_at = self.at_once.here();
         let Value::Array(said) = self.call(&ask.id, Access::Claim, call).await? else {
@@ -126,13 +155,23 @@ impl RedisStore {
         let at = Moment { seconds, micros };
         let told = Timestamp::from_millis(at.as_millis());
         let now = told + Duration::from_millis(ahead_ms);
+        let stands = self.guard.stands(bucket, &guard, None, now);
         let said = match (said.next(), said.next()) {
             (None, _) => {
                 draft.made(at);
-                Said::New(Box::new(Made { at: now, told, draft }))
+                match stands {
+                    true => {
+                        self.guard.note_write(bucket, &ask.id, (draft.seen(), lives));
+                        Said::New(Box::new(Made { at: now, told, draft }))
+                    }
+                    false => {
+                        let value = [draft.seen(), draft.frame(), &behind[..]].concat();
+                        Said::Doubted(now, Some(value))
+                    }
+                }
             }
-            (Some(Value::BulkString(value)), None) => Said::Known(now, value),
-            (Some(Value::BulkString(value)), Some(_)) => Said::Doubted(now, Some(value)),
+            (Some(Value::BulkString(value)), None) if stands => Said::Known(now, value),
+            (Some(Value::BulkString(value)), _) => Said::Doubted(now, Some(value)),
             (Some(Value::Int(_)), _) => Said::Doubted(now, None),
             _ => return Err(strange(Access::Write)),
         };
@@ -152,12 +191,7 @@ impl RedisStore {
             behind,
             lives,
             bucket,
-            guard: self.guard.known(bucket, ask),
+            guard: self.guard.show(bucket, ask),
         }
     }
-}
-
-/// Whatever went wrong, something was written before.
-fn unheard(error: StoreError) -> StoreError {
-    StoreError::new(StoreErrorKind::MayHaveLanded, error.to_string())
 }

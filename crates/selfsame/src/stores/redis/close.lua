@@ -1,18 +1,25 @@
--- Somebody misses records, of this guard's or of one beside it: no new key is taken for as long as they would have been
--- known. Who misses them after that was said, or after it is over, is told so.
-local ahead, id, beats, window, new_id, beside = unpack(ARGV)
+-- A node misses records, of this guard's or of one beside it: no new key is taken for as long as they would have been known.
+-- The guard gets another name, and the names it had are kept: a node that knows one of those misses what was missed before,
+-- and closes nothing again, even where an operator has reopened since.
+local ahead, member, id, beats, own, window, new_id, beside = unpack(ARGV)
 local now = time(ahead)
-local found, counted, closed = unpack(redis.call('HMGET', KEYS[1], 'id', 'beats', 'closed_until'))
-local is_lost = found ~= id or tonumber(counted or 0) < tonumber(beats)
+local found, counted, mine, closed, missed, longest =
+  unpack(redis.call('HMGET', KEYS[1], 'id', 'beats', 'own:' .. member, 'closed_until', 'missed', 'window'))
+counted, mine, closed = tonumber(counted or 0), tonumber(mine or 0), tonumber(closed or 0)
+missed, window = missed or '', math.max(tonumber(window), tonumber(longest or 0))
+local is_lost = found ~= id or counted < tonumber(beats) or mine < tonumber(own)
+local is_closed_before = found and string.find(missed, id, 1, true) or not is_lost and closed > now
 if not is_lost and beside == '0' then
-  return { now, found, tonumber(counted or 0), tonumber(closed or 0), 0 }
+  return { now, found, counted, mine, closed, 0 }
+elseif is_closed_before then
+  return { now, found, counted, mine, closed, 1 }
 end
--- A guard that was made anew, and never closed, is that of somebody who knows nothing of a loss.
-local is_told = closed and (found ~= id or tonumber(closed) > now)
-if not is_told then
-  closed = now + window
+closed = math.max(closed, now + window)
+missed = missed .. ' ' .. id
+if found and found ~= id then
+  missed = missed .. ' ' .. found
 end
-counted = math.max(tonumber(counted or 0), found == id and tonumber(beats) or 0)
-found = found or new_id
-redis.call('HSET', KEYS[1], 'id', found, 'beats', counted, 'closed_until', closed)
-return { now, found, counted, tonumber(closed), 1 }
+-- The last ones are enough: nodes look every second.
+redis.call('HSET', KEYS[1], 'id', new_id, 'beats', counted, 'closed_until', closed, 'missed', string.sub(missed, -1056),
+  'window', window)
+return { now, new_id, counted, mine, closed, 2 }

@@ -1,7 +1,7 @@
 //! What is read beside the hot path: many records.
 
 use redis::cmd;
-use selfsame_core::{Count, Find, Record, RecordId, StoreError, Timestamp, Whose, wire};
+use selfsame_core::{Count, Find, Record, RecordId, StateName, StoreError, Timestamp, Whose, wire};
 
 use super::buckets::Bucket;
 use super::link::Ask;
@@ -34,16 +34,21 @@ impl RedisStore {
             Find::Abandoned { after } => {
                 self.collect_in_order(*after, most, is_left, Record::is_abandoned).await
             }
-            Find::Tenant { whose, after } => {
-                let sum = match whose {
-                    Whose::Tag(tag) => short(tag.as_bytes()),
-                    Whose::Name(name) => short(name.as_bytes()),
+            Find::Matching { filter, after } => {
+                let sum = match &filter.tenant {
+                    Some(Whose::Tag(tag)) => short(tag.as_bytes()),
+                    Some(Whose::Name(name)) => short(name.as_bytes()),
+                    None => [0; 4],
                 };
-                let may_be = |head: &Head, _| match whose {
-                    Whose::Tag(_) => head.sums.tenant == sum,
-                    Whose::Name(_) => head.sums.tenant_name == sum,
+                let may_be = |head: &Head, now| {
+                    let is_theirs = match filter.tenant {
+                        Some(Whose::Tag(_)) => head.sums.tenant == sum,
+                        Some(Whose::Name(_)) => head.sums.tenant_name == sum,
+                        None => true,
+                    };
+                    is_theirs && (filter.state != Some(StateName::Held) || is_left(head, now))
                 };
-                let is_meant = |record: &Record, _| whose.is_of(&record.label);
+                let is_meant = |record: &Record, now| filter.lets_through(record, now);
                 self.collect_in_order(*after, most, may_be, is_meant).await
             }
         }

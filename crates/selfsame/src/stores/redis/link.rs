@@ -186,6 +186,7 @@ impl Link {
             (answer, _) => answer,
         };
         if answer.as_ref().is_err_and(|fault| fault.is_over) {
+            self.source.refuse(&session.info);
             self.leave(session.number);
         }
         answer
@@ -254,10 +255,12 @@ impl Link {
             .set_pipeline_buffer_size(QUEUE_MAX);
         let connection = client.get_multiplexed_async_connection_with_config(&config).await;
         let mut connection = connection
-            .map_err(|error| Fault::not_written(format!("no connection to Redis: {error}")))?;
+            .map_err(|error| Fault::not_written(format!("no connection to Redis: {error}")))
+            .inspect_err(|_| self.source.refuse(&info))?;
         let mut refusal = None;
         if let Some(safety) = &self.safety {
-            refusal = refusal_of(safety.check_new(&mut connection, &info).await)?;
+            let checked = safety.check(&mut connection, &info).await;
+            refusal = refusal_of(checked).inspect_err(|_| self.source.refuse(&info))?;
         }
         let number = self.made.fetch_add(1, Ordering::Relaxed);
         let checked = Arc::new(Lock::new(Checked { at: Instant::now(), refusal }));
@@ -306,7 +309,22 @@ impl Link {
         let Session { gather, info, .. } = session.map_err(|fault| failed(fault.message))?;
         let mut connection = gather.connection();
         let checked = timeout_at(until, safety.check(&mut connection, &info)).await;
-        checked.unwrap_or_else(|_| Err(failed("it does not say how it keeps records".to_owned())))
+        let late = || failed("it does not say how it keeps records".to_owned());
+        checked.unwrap_or_else(|_| Err(late())).inspect_err(|_| {
+            self.source.refuse(&info);
+            self.leave_this();
+        })
+    }
+
+    /// How many connections were made.
+    pub(super) fn connections(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// Makes a connection if there is none.
+    pub(super) async fn connect_now(&self) -> Result<(), Fault> {
+        let until = Instant::now() + self.time_out / 2;
+        self.session_for(Access::Read, until).await.map(drop)
     }
 
     /// Where the connection leads that there is.

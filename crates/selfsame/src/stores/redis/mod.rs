@@ -38,6 +38,7 @@ mod sentinel;
 mod source;
 mod store;
 mod sweep;
+mod transfer;
 mod trouble;
 mod value;
 
@@ -47,9 +48,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::Value;
-use selfsame_core::{RecordId, StoreError, Timestamp};
+use selfsame_core::{Record, RecordId, StoreError, Timestamp};
 
 pub(super) use aside::{Aside, Put, Rank};
+pub use guard::RedisHealth;
 pub use options::RedisOptions;
 pub use trouble::RedisOpenError;
 
@@ -64,6 +66,8 @@ use routes::Routes;
 use scripts::Call;
 use sweep::Spot;
 use trouble::{Access, Fault};
+
+use super::runs::Runs;
 
 /// Records in Redis, which any number of processes may share.
 ///
@@ -84,6 +88,8 @@ pub struct RedisStore {
     bell: Arc<RedisBell>,
     guard: Arc<Guard>,
     own: Own,
+    /// Records of claims that are not as they were claimed any more, to be put back where they are lost.
+    runs: Runs<Record>,
     at_once: AtOnce,
     options: RedisOptions,
     place: String,
@@ -115,8 +121,27 @@ impl RedisStore {
         let (source, link) = routes.bell();
         let bell = RedisBell::start(source, link, address.database(), options.time_out);
         let (bell, swept_to) = (Arc::new(bell), Mutex::default());
-        let (own, at_once) = (Own::default(), AtOnce::new(&routes, &options));
-        Ok(Self { routes, bell, guard, own, at_once, options, place, swept_to })
+        let (own, runs) = (Own::default(), Runs::default());
+        let at_once = AtOnce::new(&routes, &options);
+        Ok(Self { routes, bell, guard, own, runs, at_once, options, place, swept_to })
+    }
+
+    /// Takes new keys again where a loss of records keeps them from being taken, in all of the Redis at `url` and for all
+    /// processes, and tells how many parts of it were closed. For an operator who knows that no lost key is
+    /// asked for again, or takes it upon himself.
+    pub async fn reopen(url: &str, options: RedisOptions) -> Result<u64, RedisOpenError> {
+        let address = Address::parse(url)?;
+        let routes = Routes::open(&address, &options).await?;
+        let reopened = guard::reopen_all(&routes, options.ahead()).await;
+        reopened.map_err(|fault| RedisOpenError::Connection {
+            place: address.place(),
+            cause: fault.message,
+        })
+    }
+
+    /// How this store stands, for who watches over it.
+    pub fn health(&self) -> RedisHealth {
+        RedisHealth(Arc::downgrade(&self.guard))
     }
 
     /// Where the record of `id` lies.
@@ -126,17 +151,35 @@ impl RedisStore {
 
     /// What Redis answers about `id`.
     async fn ask(&self, id: &RecordId, access: Access, ask: Ask<'_>) -> Result<Value, Fault> {
-        self.routes.ask(self.routes.buckets.of(id), Lane::of(id), access, ask).await
+        self.ask_over(Lane::of(id), id, access, ask).await
+    }
+
+    /// What Redis answers about `id`, over the connections of `lane`.
+    async fn ask_over(
+        &self,
+        lane: Lane,
+        id: &RecordId,
+        access: Access,
+        ask: Ask<'_>,
+    ) -> Result<Value, Fault> {
+        self.routes.ask(self.routes.buckets.of(id), lane, access, ask).await
     }
 
     /// Runs a script about `id`.
     async fn call(&self, id: &RecordId, access: Access, call: Call) -> Result<Value, StoreError> {
+        self.call_over(Lane::of(id), id, access, call).await
+    }
+
+    /// Runs a script about `id`, over the connections of `lane`.
+    async fn call_over(
+        &self,
+        lane: Lane,
+        id: &RecordId,
+        access: Access,
+        call: Call,
+    ) -> Result<Value, StoreError> {
         let call = Arc::new(call);
-        let answer = self.ask(id, access, Ask::Script(&call)).await?;
-        if call.wrote(&answer) {
-            self.guard.note_write(self.routes.buckets.of(id));
-        }
-        Ok(answer)
+        Ok(self.ask_over(lane, id, access, Ask::Script(&call)).await?)
     }
 
     /// The time as `TIME` told it; tests are ahead of it.

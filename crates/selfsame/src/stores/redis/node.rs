@@ -1,6 +1,7 @@
 //! [`Node`]: the connections to one server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use selfsame_core::RecordId;
@@ -26,6 +27,10 @@ const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 pub(super) enum Lane {
     /// One for calls about records, by a number that spreads those.
     Record(u8),
+    /// Renewals: the leases of running work never wait behind claims and completions.
+    Renewal,
+    /// What counts them, and waits for replicas as they do.
+    Count,
     /// What is said beside them.
     Guard,
     /// Scans and facts.
@@ -41,11 +46,15 @@ impl Lane {
 
 /// The connections to one server.
 pub(super) struct Node {
+    /// Its number, which no other one ever gets.
+    number: u64,
     source: Source,
     links: [Arc<Link>; LINKS],
     /// How many of those are used, at least.
     links_min: usize,
     load: Arc<Load>,
+    renewals: Link,
+    guard: Link,
     look: Link,
 }
 
@@ -59,8 +68,23 @@ impl Node {
         });
         // Who waits for replicas keeps all others waiting that use the same one.
         let links_min = if options.wait_replicas > 0 { LINKS } else { LINKS_MIN };
+        // Without waiting for replicas: two thirds of a lease are left when it is renewed, and the next
+        // renewal tells a new master.
+        let renewals = link(options.time_out);
+        let guard = link(options.time_out);
         let look = link(LOOK_TIME_OUT.max(options.time_out));
-        Self { source: source.clone(), links, links_min, load, look }
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { number, source: source.clone(), links, links_min, load, renewals, guard, look }
+    }
+
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// How many connections for calls about records were made up to now.
+    pub(super) fn connections(&self) -> u64 {
+        self.links.iter().map(|link| link.connections()).sum()
     }
 
     pub(super) fn source(&self) -> &Source {
@@ -78,7 +102,9 @@ impl Node {
                 let count = (self.load.calls() / CALLS_EACH).clamp(self.links_min, LINKS);
                 &self.links[usize::from(spread) % count]
             }
-            Lane::Guard => &self.links[LINKS - 1],
+            Lane::Renewal => &self.renewals,
+            Lane::Count => &self.links[LINKS - 1],
+            Lane::Guard => &self.guard,
             Lane::Look => &self.look,
         }
     }

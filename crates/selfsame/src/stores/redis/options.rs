@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::stores::durable::TIME_OUT_MAX;
+
 /// How a [`RedisStore`](super::RedisStore) is opened.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
@@ -12,6 +14,8 @@ pub struct RedisOptions {
     pub(super) accept_unverified: bool,
     pub(super) wait_replicas: u32,
     pub(super) are_answers_elsewhere: bool,
+    pub(super) known_for: Duration,
+    pub(super) settle: Duration,
     pub(super) ahead_ms: Arc<AtomicU64>,
 }
 
@@ -20,7 +24,7 @@ impl RedisOptions {
     /// that is made once more over a new connection.
     #[must_use]
     pub fn time_out(self, time_out: Duration) -> Self {
-        Self { time_out, ..self }
+        Self { time_out: time_out.min(TIME_OUT_MAX), ..self }
     }
 
     /// Opens a server that may lose records: without an append-only file, or one that evicts them. Work
@@ -50,6 +54,21 @@ impl RedisOptions {
         Self { are_answers_elsewhere: true, ..self }
     }
 
+    /// The longest time for which a key is known that policies name: retention, `remember` and lease together. For so long no
+    /// new key is taken after a loss. Without it, that is what keys were claimed with by any process up to then.
+    #[must_use]
+    pub fn known_for(self, time: Duration) -> Self {
+        Self { known_for: time, ..self }
+    }
+
+    /// How long keys are refused at a Redis that knows none, so that a process that knows better can say so; 3 s unless said.
+    /// It must be longer than others take to look. For tests, in which there are no others.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn settle(self, settle: Duration) -> Self {
+        Self { settle, ..self }
+    }
+
     /// Milliseconds by which this store takes the time to be later than Redis does. For tests, in
     /// which time must pass.
     #[doc(hidden)]
@@ -71,6 +90,8 @@ impl Default for RedisOptions {
             accept_unverified: false,
             wait_replicas: 0,
             are_answers_elsewhere: false,
+            known_for: Duration::ZERO,
+            settle: Duration::from_secs(3),
             ahead_ms: Arc::default(),
         }
     }

@@ -82,6 +82,12 @@ impl Own {
         written.filter(Written::is_fresh)
     }
 
+    /// The record of a claim, however long ago it was made.
+    pub(super) fn take_record(&self, id: &RecordId) -> Option<Record> {
+        let written = self.part(id).lock().remove(id);
+        written.map(|written| *written.record)
+    }
+
     pub(super) fn forget(&self, id: &RecordId) {
         let _written = self.part(id).lock().remove(id);
     }

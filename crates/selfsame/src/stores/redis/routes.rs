@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::{join_all, try_join_all};
 use redis::{Value, cmd};
 use selfsame_core::StoreErrorKind;
 use tokio::time::{Instant, sleep};
@@ -47,6 +47,13 @@ struct Errand {
     lane: Lane,
     access: Access,
     begun: Instant,
+}
+
+/// The way to a bucket: a server, and how many connections to it were made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Path {
+    node: u64,
+    connections: u64,
 }
 
 enum Ways {
@@ -110,7 +117,15 @@ impl Routes {
         }
         for master in self.masters() {
             let link = Link::new(master.source().clone(), self.time_out);
-            link.verify(&self.safety).await?;
+            match link.verify(&self.safety).await {
+                // Another sentinel may know better.
+                Err(RedisOpenError::Replica { .. } | RedisOpenError::Connection { .. })
+                    if matches!(self.ways, Ways::Master(..)) =>
+                {
+                    link.verify(&self.safety).await?;
+                }
+                verified => verified?,
+            }
             let mut slots = cmd("CLUSTER");
             slots.arg("SLOTS");
             if matches!(self.ways, Ways::Server(..))
@@ -278,9 +293,18 @@ impl Routes {
         self.buckets.all().filter(is_there).collect()
     }
 
-    /// Whether there were new connections since, perhaps to other servers.
-    pub(super) fn connections(&self) -> u64 {
-        self.safety.connections()
+    /// The way to a bucket as it is now. Another server may be at its end if it is not the same as before.
+    pub(super) fn path(&self, bucket: Bucket) -> Option<Path> {
+        let node = self.master(bucket).ok()?;
+        Some(Path { node: node.number(), connections: node.connections() })
+    }
+
+    /// Makes all connections to the server that has a bucket, so that none is new later only because there is more to do.
+    pub(super) async fn connect(&self, bucket: Bucket) {
+        if let Ok(node) = self.master(bucket) {
+            // Whatever is wrong with one of them, the next call over it tells.
+            let _connected = join_all(node.links().iter().map(|link| link.connect_now())).await;
+        }
     }
 
     /// Whom wake-ups are heard from, and over what they are sent.

@@ -1,7 +1,6 @@
 //! What a server keeps, and whether it says so: checked before it is used, and of each new connection.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
@@ -26,7 +25,6 @@ pub(super) struct Safety {
     accept_unverified: bool,
     /// What was said before need not be said of every connection.
     said: Mutex<HashSet<String>>,
-    connections: AtomicU64,
 }
 
 impl Safety {
@@ -36,29 +34,12 @@ impl Safety {
             accept_loss: options.accept_loss,
             accept_unverified: options.accept_unverified,
             said: Mutex::default(),
-            connections: AtomicU64::new(0),
         }
     }
 
     /// Of servers that may lose all they have.
     pub(super) fn unasked() -> Self {
         Self { is_asked: false, ..Self::new(&RedisOptions::default()) }
-    }
-
-    /// How many connections were checked: where there is a new one, there may be another server.
-    pub(super) fn connections(&self) -> u64 {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    /// The same of a new connection.
-    pub(super) async fn check_new(
-        &self,
-        connection: &mut MultiplexedConnection,
-        info: &ConnectionInfo,
-    ) -> Result<(), RedisOpenError> {
-        let checked = self.check(connection, info).await;
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        checked
     }
 
     /// Refuses a replica, a server that loses records, and one of which nobody knows, unless that was

@@ -1,12 +1,12 @@
 //! [`Sentinels`]: those who know which server is the master, and make another one if it is away.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::{Client, cmd};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::address::{Dial, Place};
 use super::source::call;
@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// long as nobody has told it that there is another.
 const WATCH: Duration = Duration::from_secs(1);
 
+/// For how long whom was refused comes behind others.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
+
 /// Sentinels, and whom they last named.
 pub(super) struct Sentinels {
     places: Vec<Place>,
@@ -28,8 +31,6 @@ pub(super) struct Sentinels {
     /// How the master is called.
     dial: Dial,
     name: String,
-    /// Who answered last.
-    next: AtomicUsize,
     named: Mutex<Named>,
 }
 
@@ -38,13 +39,14 @@ struct Named {
     master: Option<Place>,
     /// How often it was another one.
     era: u64,
+    /// Who was named and was no master, or not there, and when.
+    refused: Option<(Place, Instant)>,
 }
 
 impl Sentinels {
     /// Asks who is the master of that name from time to time, until it is dropped.
     pub(super) fn start(places: Vec<Place>, guides: Dial, dial: Dial, name: String) -> Arc<Self> {
-        let (next, named) = (AtomicUsize::new(0), Mutex::default());
-        let sentinels = Arc::new(Self { places, guides, dial, name, next, named });
+        let sentinels = Arc::new(Self { places, guides, dial, name, named: Mutex::default() });
         background::spawn(watch(Arc::downgrade(&sentinels)));
         sentinels
     }
@@ -64,25 +66,45 @@ impl Sentinels {
         Ok((call(&self.dial, &master)?, era))
     }
 
+    /// The named server is no master, or not there. If some say so and others name another one, those are believed.
+    pub(super) fn refuse(&self, place: Place) {
+        self.named.lock().refused = Some((place, Instant::now()));
+    }
+
+    /// Asks all: one that has not heard of a change for a while would keep everybody at the old master.
     async fn ask(&self) -> Result<(Place, u64), Fault> {
-        let first = self.next.load(Ordering::Relaxed);
-        let mut faults = Vec::new();
-        for at in (0..self.places.len()).map(|more| (first + more) % self.places.len()) {
-            let place = &self.places[at];
-            let asked = match timeout(PATIENCE, self.ask_one(place)).await {
-                Ok(asked) => asked,
-                Err(_) => Err(Fault::not_written(format!("no answer within {PATIENCE:?}"))),
-            };
+        let asked = self.places.iter().map(|place| timeout(PATIENCE, self.ask_one(place)));
+        let (mut named, mut faults) = (Vec::<(Place, usize)>::new(), Vec::new());
+        for (place, asked) in self.places.iter().zip(join_all(asked).await) {
+            let asked = asked.unwrap_or_else(|_| {
+                Err(Fault::not_written(format!("no answer within {PATIENCE:?}")))
+            });
             match asked {
-                Ok(master) => {
-                    self.next.store(at, Ordering::Relaxed);
-                    return Ok((master.clone(), self.note(master)));
-                }
+                Ok(master) => match named.iter_mut().find(|(other, _)| *other == master) {
+                    Some((_, votes)) => *votes += 1,
+                    None => named.push((master, 1)),
+                },
                 Err(fault) => faults.push(format!("{place}: {}", fault.message)),
             }
         }
+        if let Some(master) = self.most_named(named) {
+            return Ok((master.clone(), self.note(master)));
+        }
         let faults = faults.join("; ");
         Err(Fault::not_written(format!("no sentinel names the master {}: {faults}", self.name)))
+    }
+
+    /// Whom most have named, of those that were not refused lately; if there are two, the one that it was before.
+    fn most_named(&self, named: Vec<(Place, usize)>) -> Option<Place> {
+        let known = self.named.lock();
+        let rank = |(place, votes): &(Place, usize)| {
+            let is_refused = known
+                .refused
+                .as_ref()
+                .is_some_and(|(refused, at)| refused == place && at.elapsed() < REFUSED_FOR);
+            (!is_refused, *votes, known.master.as_ref() == Some(place))
+        };
+        named.iter().max_by_key(|named| rank(named)).map(|(place, _)| place.clone())
     }
 
     async fn ask_one(&self, place: &Place) -> Result<Place, Fault> {
@@ -99,7 +121,8 @@ impl Sentinels {
     fn note(&self, master: Place) -> u64 {
         let mut named = self.named.lock();
         if named.master.as_ref() != Some(&master) {
-            *named = Named { master: Some(master), era: named.era + 1 };
+            named.master = Some(master);
+            named.era += 1;
         }
         named.era
     }

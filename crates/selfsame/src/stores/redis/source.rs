@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
-use redis::Client;
+use redis::{Client, ConnectionInfo};
 
 use super::address::{Dial, Place, place};
 use super::sentinel::Sentinels;
@@ -28,6 +28,13 @@ impl Source {
             Self::Server(client) => Ok((Client::clone(client), 0)),
             Self::Any(guides) => Ok((guides.next()?, 0)),
             Self::Master(sentinels) => sentinels.master().await,
+        }
+    }
+
+    /// Whoever was connected to is not the right one, or not there.
+    pub(super) fn refuse(&self, info: &ConnectionInfo) {
+        if let (Self::Master(sentinels), Some(place)) = (self, Place::of(info)) {
+            sentinels.refuse(place);
         }
     }
 

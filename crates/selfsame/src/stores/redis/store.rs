@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redis::cmd;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect,
-    Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError, Sweep,
-    Swept, Timestamp,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Resolution, Resolved, Store, StoreError,
+    Sweep, Swept, Timestamp,
 };
 
 use super::buckets::Bucket;
@@ -27,7 +27,8 @@ impl Store for RedisStore {
     }
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
-        self.change_by(lease, |record, now| record.renew(lease, now)).await
+        self.remember_run(lease);
+        self.change_by(Lane::Renewal, &lease.id, |record, now| record.renew(lease, now)).await
     }
 
     async fn checkpoint(
@@ -35,11 +36,15 @@ impl Store for RedisStore {
         lease: &Lease,
         checkpoint: &Checkpoint,
     ) -> Result<Fenced, StoreError> {
-        self.change_by(lease, |record, _| record.checkpoint(lease, checkpoint.clone())).await
+        self.remember_run(lease);
+        let rule = |record: &mut Record, _| record.checkpoint(lease, checkpoint.clone());
+        self.change_by(Lane::of(&lease.id), &lease.id, rule).await
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        self.record(lease, answer).await
+        let recorded = self.record(lease, answer).await?;
+        self.runs.end(&lease.attempt_id);
+        Ok(recorded)
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
@@ -53,7 +58,13 @@ impl Store for RedisStore {
                 Fenced::Applied => Change::Write(Box::new(record), Fenced::Applied),
             }
         };
-        self.change(&lease.id, decide).await
+        let released = self.change(&lease.id, decide).await?;
+        self.runs.end(&lease.attempt_id);
+        Ok(released)
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        self.change_by(Lane::of(id), id, |record, _| record.cancel(attempt_id)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

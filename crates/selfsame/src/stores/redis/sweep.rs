@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use redis::{Value, cmd, pipe};
-use selfsame_core::{AttemptId, Due, Record, RecordId, StoreError, Swept, Timestamp};
+use selfsame_core::{AttemptId, Due, RecordId, StoreError, Swept, Timestamp};
 
 use super::buckets::{Bucket, pattern};
 use super::changes::Replaced;
@@ -99,20 +99,17 @@ impl RedisStore {
         while !due.is_empty() {
             let (now, records) = self.take_whole(&mut due).await?;
             for Found { mut record, seen } in records {
-                let (next, done): (Option<&Record>, _) = match record.due(now) {
-                    Some(Due::Removal) => (None, &mut swept.removed),
-                    Some(Due::Burial) => {
-                        record.bury(now);
-                        (Some(&record), &mut swept.buried)
-                    }
-                    Some(Due::Hold) => {
-                        record.settle(now);
-                        (Some(&record), &mut swept.held)
-                    }
-                    None => continue,
-                };
-                if self.replace(&record.id, &seen, next, now).await? == Replaced::Done {
-                    *done += 1;
+                let Some(due) = record.due(now) else { continue };
+                record.bury(now);
+                record.settle(now);
+                let next = (due != Due::Removal).then_some(&record);
+                if self.replace(&record.id, &seen, next, now).await? != Replaced::Done {
+                    continue;
+                }
+                match due {
+                    Due::Removal => swept.removed += 1,
+                    Due::Burial => swept.buried += 1,
+                    Due::Hold => swept.held.push(record.without_request()),
                 }
             }
         }

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::future::try_join;
 use selfsame_core::{
     Count, Erased, Fence, Find, Inspect, Record, RecordId, Resolution, Resolved, State, StoreError,
-    Timestamp,
+    Timestamp, Verdict,
 };
 
 use super::SplitStore;
@@ -51,7 +51,7 @@ impl Inspect for SplitStore {
         fence: Fence,
         resolution: &Resolution,
     ) -> Result<Resolved, StoreError> {
-        let is_answer = matches!(resolution, Resolution::Complete(_));
+        let is_answer = matches!(resolution.verdict, Verdict::Complete(_));
         // Its client may have that answer: nobody may give the key another one.
         if is_answer && self.is_answered(id).await? {
             return Ok(Resolved::NotHeld);

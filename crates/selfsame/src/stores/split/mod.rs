@@ -28,8 +28,9 @@ use selfsame_core::{
 };
 
 use super::durable::fit;
+use super::may_have_landed;
 use super::postgres::{Archive, PostgresStore};
-use super::redis::{RedisOpenError, RedisOptions, RedisStore};
+use super::redis::{RedisHealth, RedisOpenError, RedisOptions, RedisStore};
 use super::runs::Runs;
 
 /// Claims in Redis, and answers in PostgreSQL, which any number of processes may share.
@@ -40,7 +41,7 @@ use super::runs::Runs;
 /// use selfsame::stores::{PostgresOptions, PostgresStore, RedisOptions, SplitStore};
 ///
 /// # async fn open() -> Result<(), Box<dyn std::error::Error>> {
-/// let url = "postgres://selfsame@db.internal/payments";
+/// let url = "postgres://gateway@db.internal/payments";
 /// let answers = PostgresStore::open(url, PostgresOptions::default()).await?;
 /// let locks = "rediss://selfsame:password@redis.internal:6379/0";
 /// let store = SplitStore::open(Arc::new(answers), locks, RedisOptions::default()).await?;
@@ -75,6 +76,11 @@ impl SplitStore {
         Ok(Self { locks, answers, runs, swept: Mutex::default() })
     }
 
+    /// How the Redis stands that has the claims.
+    pub fn health(&self) -> RedisHealth {
+        self.locks.health()
+    }
+
     /// What is known in PostgreSQL that lets nobody run.
     async fn settled(&self, ask: &Ask) -> Result<Option<Claimed>, StoreError> {
         let found = self.answers.look(&ask.id).await?;
@@ -93,16 +99,20 @@ impl SplitStore {
                 Ok(Claimed::Run(grant))
             }
             told => {
-                Box::pin(self.give_back(&grant, told.as_ref().ok().and_then(Option::as_ref))).await;
-                told.map(|told| told.expect("where nothing is known it runs"))
+                let known = told.as_ref().ok().and_then(Option::as_ref);
+                let given_back = Box::pin(self.give_back(&grant, known)).await;
+                match (told, given_back) {
+                    (Err(_), Err(failed)) => Err(may_have_landed(&failed)),
+                    (told, _) => told.map(|told| told.expect("where nothing is known it runs")),
+                }
             }
         }
     }
 
-    /// Ends a claim that does not run. If that fails, too, its lease ends it.
-    async fn give_back(&self, grant: &Grant, told: Option<&Claimed>) {
+    /// Ends a claim that does not run.
+    async fn give_back(&self, grant: &Grant, told: Option<&Claimed>) -> Result<(), StoreError> {
         let is_first = grant.attempt == 1 && !grant.took_over;
-        let _given = match (told, is_first) {
+        match (told, is_first) {
             // Redis knows this key, and not yet its answer.
             (Some(Claimed::Replay(replay)), false) => {
                 self.locks.complete(&grant.lease, &replay.answer).await.map(drop)
@@ -113,7 +123,7 @@ impl SplitStore {
                 self.locks.release(&grant.lease, Release::PostponedUnrun).await.map(drop)
             }
             _ => self.locks.release(&grant.lease, Release::NeverRan).await.map(drop),
-        };
+        }
     }
 
     /// A key that is held in Redis. Whoever recorded its answer may have died before Redis knew of it.
@@ -122,7 +132,7 @@ impl SplitStore {
         if let Claimed::Replay(replay) = &told
             && let Ok(Some(record)) = self.locks.get(&ask.id).await
         {
-            let answer = Resolution::Complete(replay.answer.clone());
+            let answer = Resolution::complete(replay.answer.clone());
             let _mended = self.locks.resolve(&ask.id, record.fence, &answer).await;
         }
         Ok(told)

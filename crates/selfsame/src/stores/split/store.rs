@@ -5,8 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Facts, Fenced, Lease, Record, RecordId, Recorded,
-    Release, State, Store, StoreError, Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Facts, Fenced, Lease, Record, RecordId,
+    Recorded, Release, State, Store, StoreError, Sweep, Swept, Timestamp,
 };
 
 use super::SplitStore;
@@ -131,6 +131,13 @@ impl Store for SplitStore {
         Ok(released)
     }
 
+    /// What this process does not remember to run, it does not put back.
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        let cancelled = self.locks.cancel(id, attempt_id).await?;
+        self.runs.end(&attempt_id);
+        Ok(cancelled)
+    }
+
     /// What is finished, wherever that is known, and else what is known in Redis.
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         let locked = self.locks.get(id).await;
@@ -171,7 +178,9 @@ impl Sweep for SplitStore {
         let (locks, answers) = (locks?, answers?);
         let finished = locks.finished && answers.finished;
         *self.swept.lock() = [locks.finished, answers.finished].map(|is| is && !finished);
-        Ok(Swept { finished, ..locks })
+        // Held from a time at which claims were in the database, too.
+        let held = locks.held.into_iter().chain(answers.held).collect();
+        Ok(Swept { finished, held, removed: locks.removed, buried: locks.buried })
     }
 }
 

@@ -24,7 +24,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use selfsame_core::{Fingerprint, FullStore, Secret, StoreError};
+use selfsame_core::{Fence, Fingerprint, FullStore, Secret, StoreError};
 
 pub(super) use cache::Cache;
 pub use options::TieredOptions;
@@ -73,6 +73,7 @@ pub struct TieredStore {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Run {
     fingerprint: Fingerprint,
+    fence: Fence,
     /// Whether the cache may know that it runs.
     is_told: bool,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use selfsame_core::{Clock, Timestamp};
 
 use crate::stores::SystemClock;
+use crate::stores::durable::TIME_OUT_MAX;
 
 /// How the cache of a [`TieredStore`](super::TieredStore) is used.
 #[derive(Debug, Clone)]
@@ -20,7 +21,7 @@ impl TieredOptions {
     /// durable store.
     #[must_use]
     pub fn time_out(self, time_out: Duration) -> Self {
-        Self { time_out, ..self }
+        Self { time_out: time_out.min(TIME_OUT_MAX), ..self }
     }
 
     /// Milliseconds by which the durable store's clock has gone forward since it was last asked. For

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 use selfsame_core::{
-    Answer, Ask, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find, Inspect,
-    Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store, StoreError,
-    Sweep, Swept, Timestamp,
+    Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
+    Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
+    StoreError, Sweep, Swept, Timestamp,
 };
 
 use super::entry::{Entry, Mark};
@@ -23,7 +23,18 @@ impl TieredStore {
         let fingerprint = ask.fingerprint;
         let entry = since.map(|since| Entry::running(lease, fingerprint, since));
         let is_told = entry.is_some_and(|entry| self.cache.put_soon(lease.id, entry));
-        self.runs.begin(lease.attempt_id, Run { fingerprint, is_told });
+        self.runs.begin(lease.attempt_id, Run { fingerprint, fence: lease.fence, is_told });
+    }
+
+    /// Tells the cache that this runs on, if it does; it was so at `since`.
+    fn renewed(&self, lease: &Lease, renewed: Fenced, since: Option<Timestamp>) {
+        if let (Fenced::Applied, Some(run), Some(since)) =
+            (renewed, self.runs.get(&lease.attempt_id), since)
+        {
+            let entry = Entry::running(lease, run.fingerprint, since);
+            let is_told = self.cache.put_soon(lease.id, entry) || run.is_told;
+            self.runs.begin(lease.attempt_id, Run { is_told, ..run });
+        }
     }
 
     /// The cache is told that this runs no more, unless it never heard that it does.
@@ -69,14 +80,19 @@ impl Store for TieredStore {
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
         let since = self.cache.clock.earliest();
         let renewed = self.durable.renew(lease).await?;
-        if let (Fenced::Applied, Some(run), Some(since)) =
-            (renewed, self.runs.get(&lease.attempt_id), since)
-        {
-            let entry = Entry::running(lease, run.fingerprint, since);
-            let is_told = self.cache.put_soon(lease.id, entry) || run.is_told;
-            self.runs.begin(lease.attempt_id, Run { is_told, ..run });
-        }
+        self.renewed(lease, renewed, since);
         Ok(renewed)
+    }
+
+    async fn renew_all(&self, leases: &[Lease]) -> Vec<Result<Fenced, StoreError>> {
+        let since = self.cache.clock.earliest();
+        let outcomes = self.durable.renew_all(leases).await;
+        for (lease, outcome) in leases.iter().zip(&outcomes) {
+            if let Ok(renewed) = outcome {
+                self.renewed(lease, *renewed, since);
+            }
+        }
+        outcomes
     }
 
     async fn checkpoint(
@@ -114,6 +130,19 @@ impl Store for TieredStore {
             self.end(lease).await;
         }
         Ok(released)
+    }
+
+    async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
+        let cancelled = self.durable.cancel(id, attempt_id).await?;
+        // The cache hears of a claim only where this process did.
+        let run = self.runs.get(&attempt_id);
+        self.runs.end(&attempt_id);
+        if let (Fenced::Applied, Some(run)) = (cancelled, run)
+            && run.is_told
+        {
+            self.cache.mark(id, Mark { rank: Rank::Ended, fence: run.fence }).await;
+        }
+        Ok(cancelled)
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

@@ -191,14 +191,18 @@ async fn a_watch_that_died_leaves_nothing_held_behind() {
         counted!(counted);
         let rig = Rig::new();
         let (service, gate) = gated(&rig, observing().recover(recover));
+        // Another process: the first one never takes over what it still runs.
+        let other = Rig::on(rig.store.clone(), rig.clock.clone());
+        let elsewhere = charging(&other, observing().recover(recover));
         let first = send(&service, post("k"));
         let retries = async {
             tokio::task::yield_now().await;
             // As if the first one's process had been stopped past its lease.
             rig.clock.pass(Duration::from_secs(60));
             for _ in 0..2 {
-                send(&service, post("k")).await;
+                send(&elsewhere, post("k")).await;
             }
+            other.idempotency.drained().await;
             gate.notify_one();
         };
         tokio::join!(first, retries);

@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 use selfsame::stores::MemoryStore;
-use selfsame::{OnStoreError, Outcome, Recover, RequestBody, Run, Served};
+use selfsame::{Mode, OnStoreError, Outcome, Policy, Recover, RequestBody, Run, Served};
 use selfsame_core::conformance::SettableClock;
 use tokio::sync::{Notify, mpsc};
 use tower::{Layer, ServiceExt};
@@ -186,4 +186,19 @@ async fn nobody_waits_for_a_store_that_hangs_and_only_so_many_are_observed() {
     }
     assert_eq!(counted.unobserved("too_many"), 2);
     assert_eq!(counted.observed("executed"), 0);
+}
+
+#[tokio::test]
+async fn what_is_only_observed_takes_no_place_of_what_is_enforced() {
+    let rig = Rig::new();
+    let limited = |mode| Policy::new().mode(mode).max_live_keys(Some(1)).max_claims(Some(1));
+    let observed = charging(&rig, limited(Mode::Observe));
+    for key in ["a", "b", "c"] {
+        assert_eq!(send(&observed, post(key)).await.served, Served::Passed);
+        rig.idempotency.drained().await;
+    }
+    let enforced = charging(&rig, limited(Mode::Enforce));
+    assert_eq!(send(&enforced, post("d")).await.served, Served::Executed);
+    assert_eq!(send(&enforced, post("e")).await.served, Served::TooManyKeys);
+    assert_eq!(send(&observed, post("f")).await.served, Served::Passed);
 }

@@ -142,7 +142,8 @@ async fn stale_and_fresh(rides: &Rides, other: StatusCode) -> (Response<Bytes>, 
     let fresh = async {
         inside.notified().await;
         rides.bench.pass(LEASE + MARGIN).await;
-        let fresh = send(&rides.idempotency, Policy::new(), &handler).await;
+        let other = rides.another_process().await;
+        let fresh = send(&other, Policy::new(), &handler).await;
         go_on.notify_one();
         fresh
     };

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 use tokio_postgres::Client;
 
-use super::{Ride, Rides, book, db, failure, stopped};
+use super::{Ride, Rides, attempt_by, book, db, failure, stopped};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_lost_its_claim_commits_nothing() {
@@ -34,7 +34,8 @@ async fn a_worker_that_lost_its_claim_commits_nothing() {
         is_inside.await.expect("it comes so far");
         rides.bench.pass(LEASE + MARGIN).await;
         let table = rides.table();
-        let fresh = rides.attempt("k", |mut run| async move {
+        let other = rides.another_process().await;
+        let fresh = attempt_by(&other, "k", |mut run| async move {
             Ok(book(&mut run, "ride_created", &table, "fresh").await?.note)
         });
         let fresh = fresh.await;
@@ -64,7 +65,8 @@ async fn a_worker_that_lost_its_claim_notes_no_call() {
     let fresh = async {
         let stale_key = is_inside.await.expect("it comes so far");
         rides.bench.pass(LEASE + MARGIN).await;
-        let fresh = rides.attempt::<(), _>("k", |mut run| async move {
+        let other = rides.another_process().await;
+        let fresh = attempt_by::<(), _>(&other, "k", |mut run| async move {
             let call = run.call("charge_created", async |key| Ok(key.into_string()));
             assert_eq!(call.await?, stale_key, "whoever is called knows it as the same call");
             stopped()

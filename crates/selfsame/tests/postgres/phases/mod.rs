@@ -97,10 +97,28 @@ impl Rides {
         T: Serialize + DeserializeOwned + Send + 'static,
         F: Future<Output = Result<T, PhaseError>> + Send + 'static,
     {
-        let key = Key::parse(key.as_bytes()).expect("a key");
-        let call = self.idempotency.once("ride", key);
-        call.run(|run: Run| async move { work(run.phases().await?).await }).await
+        attempt_by(&self.idempotency, key, work).await
     }
+
+    /// Another process on the same store: none takes over what it still runs itself.
+    async fn another_process(&self) -> Idempotency {
+        Idempotency::open(self.store.clone()).await.expect("the store works")
+    }
+}
+
+/// Makes an attempt at the work of `key` in this process.
+async fn attempt_by<T, F>(
+    process: &Idempotency,
+    key: &str,
+    work: impl FnOnce(Phases) -> F + Send + 'static,
+) -> Result<T, OnceError<PhaseError>>
+where
+    T: Serialize + DeserializeOwned + Send + 'static,
+    F: Future<Output = Result<T, PhaseError>> + Send + 'static,
+{
+    let key = Key::parse(key.as_bytes()).expect("a key");
+    let call = process.once("ride", key);
+    call.run(|run: Run| async move { work(run.phases().await?).await }).await
 }
 
 /// A session of the service.

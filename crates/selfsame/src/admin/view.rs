@@ -7,34 +7,58 @@ use serde::{Deserialize, Serialize};
 
 /// A record as an operator sees it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct RecordView {
-    pub(crate) id: String,
-    pub(crate) key: String,
+pub struct RecordView {
+    /// The record's id, in hexadecimal.
+    pub id: String,
+    /// The key as the client sent it.
+    pub key: String,
     /// The tenant's name, or the beginning of its tag where it is a credential.
-    pub(crate) tenant: String,
+    pub tenant: String,
     /// What stands for the tenant in the store.
-    pub(crate) tenant_tag: String,
-    pub(crate) route: String,
-    pub(crate) state: String,
-    pub(crate) attempt: u32,
-    pub(crate) fence: u64,
-    pub(crate) recovery_point: Option<String>,
-    pub(crate) created_at: String,
+    pub tenant_tag: String,
+    /// The route that took it.
+    pub route: String,
+    /// The method of the first request, where it was kept.
+    pub method: Option<String>,
+    /// The path of the first request, where it was kept.
+    pub path: Option<String>,
+    /// The state, as [`StateName::as_str`](super::StateName::as_str) names it.
+    pub state: String,
+    /// Runs that may have been sent.
+    pub attempt: u32,
+    /// The fence, to show with a decision.
+    pub fence: u64,
+    /// The last recovery point.
+    pub recovery_point: Option<String>,
+    /// The time of the key's first use.
+    pub created_at: String,
     /// When the key expires; none while it is held.
-    pub(crate) expires_at: Option<String>,
+    pub expires_at: Option<String>,
     /// Until when the key is refused as used, where it is remembered past its expiry.
-    pub(crate) remembered_until: Option<String>,
+    pub remembered_until: Option<String>,
     /// Until when the claim lives, since when it is held, or when it was completed.
-    pub(crate) state_at: Option<String>,
-    pub(crate) answer_status: Option<u16>,
+    pub state_at: Option<String>,
+    /// The status of the answer.
+    pub answer_status: Option<u16>,
     /// None where the body was not kept.
-    pub(crate) answer_bytes: Option<usize>,
+    pub answer_bytes: Option<usize>,
+    /// The person who resolved the key last.
+    pub resolved_by: Option<String>,
+    /// Their reason.
+    pub resolved_reason: Option<String>,
+    /// The time of that decision.
+    pub resolved_at: Option<String>,
     /// What an operator can do now.
-    pub(crate) advice: String,
+    pub advice: String,
 }
 
 impl RecordView {
-    pub(crate) fn of(record: &Record, now: Timestamp) -> Self {
+    /// The view of a record at this time.
+    pub fn of(record: &Record, now: Timestamp) -> Self {
+        let keepsake = record.keepsake.as_deref();
+        let line = keepsake.and_then(|keepsake| keepsake.line.as_deref());
+        let (method, path) = line.and_then(|line| line.split_once(' ')).unzip();
+        let note = keepsake.and_then(|keepsake| keepsake.note.as_deref());
         let held = record.is_held(now);
         let remembered = record.known_until() > record.expires_at;
         let answer = match &record.state {
@@ -60,7 +84,9 @@ impl RecordView {
             tenant,
             tenant_tag: record.label.tenant.to_string(),
             route: record.label.route.to_string(),
-            state: state_name(record, now).to_owned(),
+            method: method.map(Into::into),
+            path: path.map(Into::into),
+            state: record.state_name(now).as_str().to_owned(),
             attempt: record.attempt,
             fence: record.fence.number(),
             recovery_point: record.checkpoint.as_ref().map(|at| at.recovery_point.clone()),
@@ -73,19 +99,11 @@ impl RecordView {
                 AnswerBody::Kept(body) => Some(body.len()),
                 AnswerBody::NotKept | AnswerBody::Sealed(_) => None,
             }),
+            resolved_by: note.map(|note| note.by.to_string()),
+            resolved_reason: note.and_then(|note| note.reason.as_deref()).map(Into::into),
+            resolved_at: note.map(|note| date(note.at)),
             advice: advice(record, now).to_owned(),
         }
-    }
-}
-
-fn state_name(record: &Record, now: Timestamp) -> &'static str {
-    match record.state {
-        _ if record.is_held(now) => "held",
-        State::Claimed { .. } => "claimed",
-        State::Completed { .. } => "completed",
-        State::Failed => "failed",
-        State::Held { .. } => "held",
-        State::Tombstone => "tombstone",
     }
 }
 
@@ -110,7 +128,7 @@ fn advice(record: &Record, now: Timestamp) -> &'static str {
 }
 
 /// A moment as people and programs read it.
-pub(crate) fn date(moment: Timestamp) -> String {
+pub fn date(moment: Timestamp) -> String {
     let since = Duration::from_millis(moment.as_millis());
     humantime::format_rfc3339_seconds(UNIX_EPOCH + since).to_string()
 }

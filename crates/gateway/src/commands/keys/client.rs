@@ -1,0 +1,157 @@
+//! The admin API, as the command line speaks to it.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, LINK};
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use selfsame::admin::RecordView;
+use serde::Serialize;
+
+use super::Args;
+use crate::admin::{Token, token_path};
+use crate::config::{Config, Overrides};
+
+pub(super) struct AdminClient {
+    address: String,
+    token_file: PathBuf,
+}
+
+/// Some records, and where there are more.
+pub(super) struct Page {
+    pub(super) records: Vec<RecordView>,
+    /// The id behind which the next page begins.
+    pub(super) next: Option<String>,
+    /// Whether more records match, without a way to page through them.
+    pub(super) is_cut_off: bool,
+}
+
+impl AdminClient {
+    pub(super) fn new(args: &Args) -> Result<Self> {
+        // The upstream plays no part here; any will do to read the rest of a configuration.
+        let upstream = args.config.is_none().then(|| "http://127.0.0.1:1".to_owned());
+        let overrides = Overrides { upstream, store: args.store.clone(), ..Overrides::default() };
+        let config = Config::load(args.config.as_deref(), &overrides)?;
+        let address = args.admin.clone().unwrap_or(format!("http://{}", config.admin.listen));
+        // Before anything else: complaints quote the address.
+        if address.contains('@') {
+            bail!("--admin must not hold a name or password; the token is in --token-file");
+        }
+        let token_file = args.token_file.clone().unwrap_or_else(|| token_path(&config));
+        Ok(Self { address: address.trim_end_matches('/').to_owned(), token_file })
+    }
+
+    /// A page of records, by the parameters of `GET /api/v1/keys`.
+    pub(super) async fn list(&self, query: &[(&str, &str)]) -> Result<Page> {
+        let pairs = query.iter().map(|(name, value)| format!("{name}={}", escape(value)));
+        let query = pairs.collect::<Vec<_>>().join("&");
+        let mut request = Request::builder().uri(self.uri(&format!("/api/v1/keys?{query}"))?);
+        // Reading needs a token unless the listener is on loopback; it does no harm there.
+        if let Ok(token) = Token::read(&self.token_file) {
+            request = request.header(AUTHORIZATION, token.bearer());
+        }
+        let (headers, body) = self.send(request.body(Full::default())?).await?;
+        let records = serde_json::from_slice(&body)
+            .context("the admin API answered something else than records")?;
+        let is_cut_off = headers.contains_key("selfsame-more");
+        Ok(Page { records, next: next(&headers), is_cut_off })
+    }
+
+    async fn find(&self, key: &str) -> Result<Vec<RecordView>> {
+        let page = self.list(&[("find", key)]).await?;
+        if page.is_cut_off {
+            bail!("too many records have {key}; name one by its id, as `keys show` lists them");
+        }
+        Ok(page.records)
+    }
+
+    /// The one held record that `key` names.
+    pub(super) async fn the_held(&self, key: &str) -> Result<RecordView> {
+        let found = self.find(key).await?;
+        let held = found.iter().filter(|record| record.state == "held");
+        let held: Vec<RecordView> = held.cloned().collect();
+        match (&*held, &*found) {
+            ([], []) => bail!("nothing is known of {key}"),
+            ([], [other, ..]) => bail!("{key} is {}, not held: {}", other.state, other.advice),
+            ([only], _) => Ok(only.clone()),
+            (several, _) => {
+                bail!("several tenants hold {key}; name the record:\n{}", ids(several))
+            }
+        }
+    }
+
+    /// The one record that `key` names.
+    pub(super) async fn the_one(&self, key: &str) -> Result<RecordView> {
+        let found = self.find(key).await?;
+        match &*found {
+            [] => bail!("nothing is known of {key}"),
+            [only] => Ok(only.clone()),
+            several => bail!("several records have {key}; name one:\n{}", ids(several)),
+        }
+    }
+
+    pub(super) async fn act(
+        &self,
+        record: &RecordView,
+        action: &str,
+        body: &impl Serialize,
+    ) -> Result<()> {
+        self.post(&format!("/api/v1/keys/{}/{action}", record.id), body).await.map(drop)
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &impl Serialize) -> Result<Bytes> {
+        let token = Token::read(&self.token_file)?;
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(self.uri(path)?)
+            .header(AUTHORIZATION, token.bearer())
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(serde_json::to_vec(body)?))?;
+        Ok(self.send(request).await?.1)
+    }
+
+    fn uri(&self, path: &str) -> Result<Uri> {
+        let uri = format!("{}{path}", self.address);
+        uri.parse().with_context(|| format!("{uri} is not an address like http://127.0.0.1:9090"))
+    }
+
+    async fn send(&self, request: Request<Full<Bytes>>) -> Result<(HeaderMap, Bytes)> {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let response = client.request(request).await.with_context(|| {
+            format!("the gateway's admin listener at {} does not answer", self.address)
+        })?;
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await?.to_bytes();
+        match parts.status {
+            StatusCode::OK | StatusCode::NO_CONTENT => Ok((parts.headers, body)),
+            _ => bail!("{}", String::from_utf8_lossy(&body).trim_end()),
+        }
+    }
+}
+
+/// The id behind which the next page begins, as `Link: <?…after=ID>; rel="next"` says.
+fn next(headers: &HeaderMap) -> Option<String> {
+    let link = headers.get(LINK)?.to_str().ok()?;
+    let (query, _) = link.strip_prefix("<?")?.split_once(">; rel=\"next\"")?;
+    query.split('&').find_map(|pair| pair.strip_prefix("after=")).map(str::to_owned)
+}
+
+/// Records to choose from, one a line.
+fn ids(records: &[RecordView]) -> String {
+    let line = |record: &RecordView| format!("  {}  {}", &record.id[..12], record.tenant);
+    records.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn escape(text: &str) -> String {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+    text.bytes()
+        .map(|byte| match plain(&byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}

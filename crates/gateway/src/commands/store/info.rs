@@ -1,0 +1,99 @@
+//! `selfsame store info`: what is in a store, and who uses it.
+
+use anyhow::Result;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use selfsame::admin::date;
+use selfsame_core::{AnswerBody, Count, Record, State, StateName, Timestamp};
+
+use super::open::Opened;
+use crate::installation::COPYING;
+
+/// Records that are read at once.
+const AT_ONCE: usize = 32;
+
+/// What a look at all records tells.
+#[derive(Debug, Default)]
+struct Seen {
+    count: Count,
+    oldest: Option<Timestamp>,
+    newest: Option<Timestamp>,
+    /// Answers, checkpoints and requests, and how many of them are encrypted.
+    kept: usize,
+    encrypted: usize,
+}
+
+/// Facts about a store, one a line.
+pub(super) async fn info(opened: &Opened) -> Result<String> {
+    let Opened { store, place } = opened;
+    let users = store.users().await?;
+    let seen = look(opened).await?;
+    let Count { claimed, completed, failed, held, tombstone } = seen.count;
+    let all = claimed + completed + failed + held + tombstone;
+    let shown = |at: Option<Timestamp>| at.map_or_else(|| "none".to_owned(), date);
+    let mut facts = vec![
+        ("store", place.clone()),
+        ("version", store.version().await?),
+        ("in use", users.map_or_else(|| "no".to_owned(), |users| format!("yes, by {users}"))),
+        (
+            "records",
+            format!(
+                "{all}: {claimed} claimed, {completed} completed, {failed} failed, {held} held, \
+                 {tombstone} tombstones"
+            ),
+        ),
+        ("oldest", shown(seen.oldest)),
+        ("newest", shown(seen.newest)),
+        ("encrypted", format!("{} of {} answers and checkpoints", seen.encrypted, seen.kept)),
+    ];
+    let copying = store.facts().await?.into_iter().find(|(name, _)| name == COPYING);
+    if let Some((_, source)) = copying.filter(|(_, source)| !source.is_empty()) {
+        let source = String::from_utf8_lossy(&source).into_owned();
+        facts.push(("copy", format!("not finished, from {source}: run it again")));
+    }
+    Ok(facts.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect())
+}
+
+/// What is known of a folder that another process has open.
+pub(super) fn in_use(place: &str, holder: &str) -> String {
+    let records = "known to that process: see its /metrics and `selfsame keys show`";
+    let facts = [("store", place), ("in use", &format!("yes, by {holder}")), ("records", records)];
+    facts.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect()
+}
+
+async fn look(opened: &Opened) -> Result<Seen> {
+    let store = &opened.store;
+    let now = store.now().await?;
+    let ids = store.ids().await?;
+    let records = stream::iter(ids.into_iter().map(|id| async move { store.get(&id).await }));
+    let records = records.buffer_unordered(AT_ONCE);
+    let seen = records.try_fold(Seen::default(), |mut seen, record| async move {
+        if let Some(record) = record {
+            seen.add(&record, now);
+        }
+        Ok(seen)
+    });
+    Ok(seen.await?)
+}
+
+impl Seen {
+    fn add(&mut self, record: &Record, now: Timestamp) {
+        *match record.state_name(now) {
+            StateName::Claimed => &mut self.count.claimed,
+            StateName::Completed => &mut self.count.completed,
+            StateName::Failed => &mut self.count.failed,
+            StateName::Held => &mut self.count.held,
+            StateName::Tombstone => &mut self.count.tombstone,
+        } += 1;
+        let at = record.created_at;
+        self.oldest = Some(self.oldest.map_or(at, |oldest| oldest.min(at)));
+        self.newest = Some(self.newest.map_or(at, |newest| newest.max(at)));
+        if let State::Completed { answer, .. } = &record.state {
+            self.kept += usize::from(!matches!(answer.body, AnswerBody::NotKept));
+            self.encrypted += usize::from(matches!(answer.body, AnswerBody::Sealed(_)));
+        }
+        if let Some(checkpoint) = &record.checkpoint {
+            self.kept += 1;
+            self.encrypted += usize::from(checkpoint.is_sealed);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Stores that are opened beside the gateway, to be looked at or copied.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use selfsame::stores::{
+    EmbeddedOptions, EmbeddedStore, Leases, Migrations, PostgresOptions, PostgresStore,
+    RedisOptions, RedisStore, Transfer,
+};
+
+use crate::config::StoreUrl;
+
+/// The name of our connections: whoever else is called `selfsame` serves.
+const NAME: &str = "selfsame-store";
+
+/// A store that is open, and where it is.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Transfer>,
+    pub(super) place: String,
+}
+
+/// What is asked of a Redis that records are copied to.
+#[derive(Debug, Clone, Copy, Default, clap::Args)]
+pub(super) struct Accepting {
+    /// Accept a Redis to copy to that may lose records
+    #[arg(long)]
+    accept_loss: bool,
+    /// Accept a Redis to copy to that does not tell whether it keeps records
+    #[arg(long)]
+    accept_unverified: bool,
+}
+
+impl Opened {
+    /// A store that must be there.
+    pub(super) async fn existing(url: &StoreUrl) -> Result<Self> {
+        let postgres = PostgresOptions::default().migrations(Migrations::Elsewhere);
+        let redis = RedisOptions::default().accept_loss().accept_unverified();
+        if let StoreUrl::File(folder) = url
+            && !has_log(folder)
+        {
+            bail!("there is no store in {}", url.shown());
+        }
+        Self::open(url, postgres, redis).await
+    }
+
+    /// A store that is made where it is missing.
+    pub(super) async fn new(url: &StoreUrl, accepting: Accepting) -> Result<Self> {
+        let mut redis = RedisOptions::default();
+        if accepting.accept_loss {
+            redis = redis.accept_loss();
+        }
+        if accepting.accept_unverified {
+            redis = redis.accept_unverified();
+        }
+        Self::open(url, PostgresOptions::default(), redis).await
+    }
+
+    async fn open(url: &StoreUrl, postgres: PostgresOptions, redis: RedisOptions) -> Result<Self> {
+        let place = url.shown();
+        let store: Arc<dyn Transfer> = match url {
+            StoreUrl::Memory => {
+                bail!("records in memory: end with their process, so nobody else can read them")
+            }
+            StoreUrl::File(folder) => {
+                let options = EmbeddedOptions::default().leases(Leases::Keep);
+                let store = EmbeddedStore::open(folder, options);
+                Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
+            }
+            StoreUrl::Postgres(url) => {
+                let store =
+                    PostgresStore::open(url.as_str(), postgres.application_name(NAME)).await;
+                Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
+            }
+            StoreUrl::Redis(url) => {
+                let store = RedisStore::open(url.as_str(), redis).await;
+                Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
+            }
+        };
+        Ok(Self { store, place })
+    }
+
+    /// Refuses a store that others use.
+    pub(super) async fn must_be_idle(&self) -> Result<()> {
+        match self.store.users().await? {
+            None => Ok(()),
+            Some(users) => {
+                bail!("{} is in use, by {users}: stop them first", self.place)
+            }
+        }
+    }
+}
+
+fn has_log(folder: &Path) -> bool {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut names = entries.map(|entry| entry.file_name());
+    names.any(|name| name.to_string_lossy().starts_with("records-"))
+}

@@ -1,0 +1,300 @@
+//! [`Landing`]: writes that the store could not take, kept and tried for as long as the process lives.
+//!
+//! | write | why it is owed | spooled |
+//! |---|---|---|
+//! | an answer | the work is done, and its client has the answer | yes |
+//! | a release | the work ended, and its key is free or left to a person | yes |
+//! | a cancellation | nothing was heard of a claim, or it was not used: nothing ran | no |
+//!
+//! A claim of this process that comes while a write waits for its record has it made first. Attempt id and
+//! fence make a late write safe: it frees or completes a key that is held only because its lease ran out, and
+//! leaves a later claim and a person's decision alone.
+
+mod drive;
+mod owed;
+mod queue;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use selfsame_core::{
+    Answer, AttemptId, Fenced, Lease, RecordId, Recorded, Release, Releaser, Store, StoreError,
+    StoreErrorKind,
+};
+
+use self::drive::FIRST_PAUSE;
+use self::owed::{Owed, Place, Write};
+use self::queue::Queue;
+use crate::background;
+use crate::seal::Seal;
+use crate::spool::{Spool, Spooled};
+use crate::telemetry;
+use crate::wait::Waiters;
+
+/// How many bytes of answers may wait in memory. The bodies of others are read from the spool again; where
+/// there is none, their keys are completed without a body.
+const BYTES_MAX: usize = 64 * 1024 * 1024;
+/// What an answer costs besides its body.
+const HEAD_BYTES: usize = 1024;
+/// How many spooled writes are made at the same time at the start.
+const SPOOLED_TOGETHER: usize = 32;
+
+/// What came of a write that the store took.
+enum Landed {
+    Made,
+    /// There is no such claim to cancel. It may still be on its way.
+    Missed,
+}
+
+pub(crate) struct Landing {
+    store: Arc<dyn Store>,
+    spool: Option<Spool>,
+    seal: Seal,
+    waiters: Arc<Waiters>,
+    queue: Queue,
+    /// How many bytes of answers wait in memory.
+    bytes: AtomicUsize,
+}
+
+impl Landing {
+    /// Must be called on a tokio runtime, on which what waits is tried.
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        spool: Option<Spool>,
+        seal: Seal,
+        waiters: Arc<Waiters>,
+    ) -> Arc<Self> {
+        let (queue, bytes) = (Queue::new(), AtomicUsize::new(0));
+        let added = queue.added.clone();
+        let landing = Arc::new(Self { store, spool, seal, waiters, queue, bytes });
+        background::spawn(drive::drive(Arc::downgrade(&landing), added));
+        landing
+    }
+
+    /// Takes an answer the store refused. When this returns it is spooled, where there is a
+    /// spool, and will be tried again and again.
+    pub(crate) async fn complete(&self, lease: Lease, answer: &Answer) {
+        let without_body = owed::without_body(answer);
+        // A spool is a file as well. What a later process cannot open it can still record.
+        let answer = Arc::new(self.seal.closed_answer(&lease.id, answer).into_owned());
+        let bytes = HEAD_BYTES + answer.body.kept_bytes();
+        let in_memory = self.bytes.fetch_add(bytes, Ordering::SeqCst) + bytes;
+        // Known before it is spooled, which takes a while: a claim may come at any moment.
+        let owed = Owed::completion(lease, Place::Memory { answer: answer.clone(), bytes });
+        self.queue.add(owed.clone());
+        let status = answer.status;
+        let is_spooled = self.keep(move |spool| spool.keep(&lease, &answer)).await;
+        if in_memory > BYTES_MAX {
+            let place = match is_spooled {
+                true => Place::Spool(status),
+                // That the work was done outweighs its answer: it must not be done again.
+                false => {
+                    tracing::error!(
+                        record = lease.id.short(),
+                        "too many answers wait for the store: one is recorded without its body"
+                    );
+                    Place::Memory { answer: Arc::new(without_body), bytes: 0 }
+                }
+            };
+            self.put(&owed, place);
+        }
+        self.begin(owed, lease).await;
+    }
+
+    /// Takes a release that the store refused, as [`Landing::complete`] takes an answer.
+    pub(crate) async fn release(&self, lease: Lease, release: Release) {
+        let owed = Owed::release(lease, release);
+        self.queue.add(owed.clone());
+        self.keep(move |spool| spool.keep_release(&lease, release)).await;
+        self.begin(owed, lease).await;
+    }
+
+    /// Has a write tried that is spooled, unless a claim of its record had it made meanwhile.
+    async fn begin(&self, owed: Arc<Owed>, lease: Lease) {
+        match owed.is_over() {
+            true => self.unspool(lease).await,
+            false => self.queue.schedule(owed, FIRST_PAUSE),
+        }
+    }
+
+    /// Takes back a claim of which nothing was heard, should it have been made or be made yet.
+    pub(crate) fn cancel(&self, id: RecordId, attempt_id: AttemptId) {
+        self.add(Owed::unheard(id, attempt_id));
+    }
+
+    fn add(&self, owed: Arc<Owed>) {
+        self.queue.add(owed.clone());
+        self.queue.schedule(owed, FIRST_PAUSE);
+    }
+
+    /// Whether any write waits.
+    pub(crate) fn is_any_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Makes the writes that wait for this record: a client may have seen what they say, and nobody may
+    /// run work again that is done.
+    pub(crate) async fn land_first(&self, id: &RecordId) -> Result<(), StoreError> {
+        for owed in self.queue.of_record(id) {
+            self.land(&owed).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether so much waits that no more work may begin.
+    pub(crate) fn is_full(&self) -> bool {
+        self.queue.is_full()
+    }
+
+    /// Lands what an earlier process left in the spool; what does not land is tried on.
+    pub(crate) async fn land_spooled(&self) {
+        let Some(spool) = self.spool.clone() else { return };
+        let waiting = match blocking(move || spool.waiting()).await {
+            Ok(waiting) => waiting,
+            Err(error) => return tracing::error!(%error, "the spool cannot be read"),
+        };
+        let owed: Vec<_> = waiting
+            .into_iter()
+            .map(|(lease, spooled)| match spooled {
+                Spooled::Answer { status } => Owed::completion(lease, Place::Spool(status)),
+                Spooled::Release(release) => Owed::release(lease, release),
+            })
+            .collect();
+        owed.iter().for_each(|owed| self.queue.add(owed.clone()));
+        let is_away = &AtomicBool::new(false);
+        let tries = stream::iter(owed).for_each_concurrent(SPOOLED_TOGETHER, |owed| async move {
+            // A store that fails once is not asked for each of them before the first request.
+            let landed = match is_away.load(Ordering::SeqCst) {
+                true => false,
+                false => self.land(&owed).await.is_ok(),
+            };
+            if landed {
+                tracing::info!(record = owed.id.short(), "what was spooled has landed");
+            } else {
+                is_away.store(true, Ordering::SeqCst);
+                self.queue.schedule(owed, FIRST_PAUSE);
+            }
+        });
+        tries.await;
+    }
+
+    /// Makes one write. It stays in the queue where the store fails.
+    async fn land(&self, owed: &Arc<Owed>) -> Result<Landed, StoreError> {
+        let record = owed.id.short();
+        match &owed.write {
+            Write::Complete { lease, answer } => {
+                let place = answer.lock().clone();
+                let answer = self.fetch(*lease, place).await?;
+                if self.store.complete(lease, &answer).await? == Recorded::Lost {
+                    telemetry::fenced_write();
+                    tracing::warn!(record, "a late answer was fenced off");
+                }
+                self.unspool(*lease).await;
+            }
+            Write::Release { lease, release } => {
+                // One that was made before, and not acknowledged, finds the claim gone as well.
+                if self.store.release(lease, *release).await? == Fenced::Lost {
+                    tracing::info!(record, "a late release found its claim gone");
+                }
+                self.unspool(*lease).await;
+            }
+            Write::Cancel { looks } => {
+                let cancelled = self.store.cancel(&owed.id, owed.attempt_id).await?;
+                if cancelled == Fenced::Lost && looks.is_some() {
+                    return Ok(Landed::Missed);
+                }
+            }
+        }
+        self.forget(owed);
+        self.waiters.wake(&owed.id);
+        Ok(Landed::Made)
+    }
+
+    fn forget(&self, owed: &Arc<Owed>) {
+        self.queue.remove(owed);
+        if let Write::Complete { answer, .. } = &owed.write {
+            let status = match &*answer.lock() {
+                Place::Memory { answer, .. } => answer.status,
+                Place::Spool(status) => *status,
+            };
+            self.put(owed, Place::Spool(status));
+        }
+    }
+
+    /// Changes where an answer is.
+    fn put(&self, owed: &Owed, place: Place) {
+        let Write::Complete { answer, .. } = &owed.write else { return };
+        let before = std::mem::replace(&mut *answer.lock(), place);
+        if let Place::Memory { bytes, .. } = before {
+            self.bytes.fetch_sub(bytes, Ordering::SeqCst);
+        }
+    }
+
+    async fn fetch(&self, lease: Lease, place: Place) -> Result<Arc<Answer>, StoreError> {
+        let (spool, status) = match (place, self.spool.clone()) {
+            (Place::Memory { answer, .. }, _) => return Ok(answer),
+            (Place::Spool(status), None) => return Ok(Arc::new(owed::status_alone(status))),
+            (Place::Spool(status), Some(spool)) => (spool, status),
+        };
+        match blocking(move || spool.answer(&lease)).await {
+            Ok(answer) => Ok(Arc::new(answer)),
+            Err(error) if is_lost(&error) => {
+                tracing::error!(
+                    %error,
+                    record = lease.id.short(),
+                    "a spooled answer is lost: its key is completed without a body"
+                );
+                Ok(Arc::new(owed::status_alone(status)))
+            }
+            Err(error) => {
+                let text = "a spooled answer cannot be read";
+                Err(StoreError::new(StoreErrorKind::NotWritten, text).caused_by(error))
+            }
+        }
+    }
+
+    /// Writes to the spool, and tells whether it is there.
+    async fn keep(&self, write: impl FnOnce(&Spool) -> io::Result<()> + Send + 'static) -> bool {
+        let Some(spool) = self.spool.clone() else { return false };
+        let kept = blocking(move || write(&spool)).await;
+        kept.inspect_err(|error| tracing::error!(%error, "a write could not be spooled")).is_ok()
+    }
+
+    async fn unspool(&self, lease: Lease) {
+        if let Some(spool) = self.spool.clone()
+            && let Err(error) = blocking(move || spool.remove(&lease)).await
+        {
+            tracing::warn!(%error, "a write that was made stays in the spool");
+        }
+    }
+}
+
+impl Releaser for Landing {
+    fn give_back(&self, lease: Lease) {
+        self.add(Owed::unused(lease));
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        // Whoever waits for more is to find that there is nobody to add any.
+        self.queue.added.notify_one();
+    }
+}
+
+/// Whether a file is gone, or is not what was written.
+fn is_lost(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
+}
+
+#[cfg(test)]
+mod tests;
