@@ -133,7 +133,7 @@ async fn a_claim_whose_answer_was_lost_is_found_again() {
     let (server, relay, store) = behind_a_relay().await;
     let k = ask("k");
     calls(&server, "set");
-    relay.mute();
+    relay.mute(key(&k));
     let lease = run(&store, &k).await;
     assert!(calls(&server, "set") >= 2, "it was sent again");
     let rival = store.claim(&retry(&k)).await.expect("the store works");
@@ -150,7 +150,7 @@ async fn where_records_are_missed_a_claim_is_given_back() {
         let k = Ask { recover: Recover::Hold, ..ask("k") };
         server.command(0, &["del", GUARD]);
         if !is_heard {
-            relay.mute();
+            relay.mute(key(&k));
         }
         let error = store.claim(&k).await.expect_err("it may have run");
         assert!(error.is_retryable() && error.to_string().contains("lost records"), "{error}");

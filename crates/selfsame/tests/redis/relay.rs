@@ -21,8 +21,8 @@ pub(crate) struct Relay {
 /// What is wrong with the way.
 #[derive(Default)]
 struct Wrong {
-    /// The next answer that tells the time is not passed on, and its connection ends.
-    is_mute: AtomicBool,
+    /// The answer to the next command about this key is not passed on, and its connection ends.
+    unanswered: Mutex<Option<String>>,
     /// By how many seconds the times that are told are off.
     seconds_off: AtomicI64,
     /// Words of which others of the same length are made on the way there.
@@ -42,8 +42,11 @@ impl Relay {
                 let other = |end: &TcpStream| end.try_clone().expect("a second handle");
                 let (back_from, back_to) = (other(&far), other(&near));
                 let (there, back) = (passing.clone(), passing.clone());
-                thread::spawn(move || pass(near, far, |bytes| there.ask(bytes)));
-                thread::spawn(move || pass(back_from, back_to, |bytes| back.answer(bytes)));
+                let is_mute = Arc::new(AtomicBool::new(false));
+                let is_muted = is_mute.clone();
+                thread::spawn(move || pass(near, far, |bytes| there.ask(bytes, &is_mute)));
+                let answer = move |bytes: &mut [u8]| back.answer(bytes, &is_muted);
+                thread::spawn(move || pass(back_from, back_to, answer));
             }
         });
         Self { port, wrong }
@@ -53,9 +56,9 @@ impl Relay {
         format!("redis://127.0.0.1:{}/0", self.port)
     }
 
-    /// The answer to the next claim is not heard.
-    pub(crate) fn mute(&self) {
-        self.wrong.is_mute.store(true, Ordering::SeqCst);
+    /// The answer to the next command about `key` is not heard.
+    pub(crate) fn mute(&self, key: String) {
+        *self.wrong.unanswered.lock().expect("no panic holds it") = Some(key);
     }
 
     /// Sets the server's clock, as far as can be told from here.
@@ -71,7 +74,11 @@ impl Relay {
 }
 
 impl Wrong {
-    fn ask(&self, bytes: &mut [u8]) -> bool {
+    fn ask(&self, bytes: &mut [u8], is_mute: &AtomicBool) -> bool {
+        let is_about = |key: &mut String| !places(bytes, key.as_bytes()).is_empty();
+        if self.unanswered.lock().expect("no panic holds it").take_if(is_about).is_some() {
+            is_mute.store(true, Ordering::SeqCst);
+        }
         if let Some((words, others)) = *self.said_as.lock().expect("no panic holds it") {
             for at in places(bytes, words) {
                 bytes[at..at + others.len()].copy_from_slice(others);
@@ -80,19 +87,18 @@ impl Wrong {
         true
     }
 
-    fn answer(&self, bytes: &mut [u8]) -> bool {
+    fn answer(&self, bytes: &mut [u8], is_mute: &AtomicBool) -> bool {
+        if is_mute.load(Ordering::SeqCst) {
+            return false;
+        }
         let times = places(bytes, TIME).into_iter().filter_map(|at| {
             let at = at + TIME.len();
             // Some settings begin like a time.
             let digits = str::from_utf8(bytes.get(at..at + DIGITS)?).ok()?;
             Some((at, digits.parse::<i64>().ok()?))
         });
-        let times: Vec<_> = times.collect();
-        if !times.is_empty() && self.is_mute.swap(false, Ordering::SeqCst) {
-            return false;
-        }
         let off = self.seconds_off.load(Ordering::SeqCst);
-        for (at, seconds) in times {
+        for (at, seconds) in times.collect::<Vec<_>>() {
             let told = (seconds + off).to_string();
             bytes[at..at + DIGITS].copy_from_slice(told.as_bytes());
         }
