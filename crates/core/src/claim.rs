@@ -29,7 +29,17 @@ use crate::{Answer, Checkpoint, Fenced, Grant, Lease, Recorded, Release, Store, 
 pub trait Releaser: Send + Sync + 'static {
     /// Called from `Drop`: must not block, start a task or panic. A lease that cannot be taken
     /// is left to run out.
-    fn give_back(&self, lease: Lease);
+    fn give_back(&self, lease: Lease, sent: Sent);
+}
+
+/// How often a claim was sent to its store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Once: the store has seen it.
+    Once,
+    /// Perhaps more than once, because no acknowledgement came: a copy may still arrive, and claim the key
+    /// again once it is free.
+    Repeatedly,
 }
 
 /// The right to run.
@@ -37,6 +47,7 @@ pub trait Releaser: Send + Sync + 'static {
 pub struct Claim<Stage> {
     grant: Box<Grant>,
     store: Arc<dyn Store>,
+    sent: Sent,
     _stage: Stage,
 }
 
@@ -50,7 +61,7 @@ pub struct Unstarted {
 #[derive(Debug)]
 pub struct Started;
 
-struct GiveBack(Option<(Lease, Arc<dyn Releaser>)>);
+struct GiveBack(Option<(Lease, Sent, Arc<dyn Releaser>)>);
 
 impl std::fmt::Debug for GiveBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -60,24 +71,29 @@ impl std::fmt::Debug for GiveBack {
 
 impl Drop for GiveBack {
     fn drop(&mut self) {
-        if let Some((lease, releaser)) = self.0.take() {
-            releaser.give_back(lease);
+        if let Some((lease, sent, releaser)) = self.0.take() {
+            releaser.give_back(lease, sent);
         }
     }
 }
 
 impl Claim<Unstarted> {
     /// The claim that `store` granted.
-    pub fn new(grant: Box<Grant>, store: Arc<dyn Store>, releaser: Arc<dyn Releaser>) -> Self {
-        let give_back = GiveBack(Some((grant.lease, releaser)));
-        Self { grant, store, _stage: Unstarted { give_back } }
+    pub fn new(
+        grant: Box<Grant>,
+        sent: Sent,
+        store: Arc<dyn Store>,
+        releaser: Arc<dyn Releaser>,
+    ) -> Self {
+        let give_back = GiveBack(Some((grant.lease, sent, releaser)));
+        Self { grant, store, sent, _stage: Unstarted { give_back } }
     }
 
     /// The work begins: from here on it may have been done.
     pub fn start(self) -> Claim<Started> {
-        let Self { grant, store, _stage: Unstarted { mut give_back } } = self;
+        let Self { grant, store, sent, _stage: Unstarted { mut give_back } } = self;
         give_back.0 = None;
-        Claim { grant, store, _stage: Started }
+        Claim { grant, store, sent, _stage: Started }
     }
 }
 
@@ -113,6 +129,11 @@ impl<Stage> Claim<Stage> {
     /// What the store granted.
     pub fn grant(&self) -> &Grant {
         &self.grant
+    }
+
+    /// How often the claim was sent to its store.
+    pub fn sent(&self) -> Sent {
+        self.sent
     }
 }
 

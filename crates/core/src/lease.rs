@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::time::Duration;
 
+use crate::scope::hex;
 use crate::{RecordId, Timestamp};
 
 /// A number that grows with each claim of a record.
@@ -77,6 +78,12 @@ impl Pool {
         }
         self.left -= 1;
         self.ids[self.left]
+    }
+}
+
+impl fmt::Display for AttemptId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&hex(&self.0))
     }
 }
 

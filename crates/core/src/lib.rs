@@ -34,7 +34,7 @@ pub mod conformance;
 
 pub use answer::{Answer, AnswerBody, Checkpoint, Kept};
 pub use bell::{Bell, Sleepers};
-pub use claim::{Claim, Releaser, Started, Unstarted};
+pub use claim::{Claim, Releaser, Sent, Started, Unstarted};
 pub use clock::{Clock, Timestamp};
 pub use decide::{Decision, Start, answered, claim, decide};
 pub use digest::Secret;

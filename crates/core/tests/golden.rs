@@ -119,6 +119,12 @@ fn all() -> Vec<Golden> {
             |(lease, release)| wire::encode_release(lease, *release),
             wire::decode_release,
         ),
+        Golden::new(
+            "cancellation",
+            (lease().id, lease().attempt_id),
+            |(id, attempt_id)| wire::encode_cancellation(id, *attempt_id),
+            wire::decode_cancellation,
+        ),
         Golden::new("phase", phase(), wire::encode_phase, wire::decode_phase),
     ]
 }

@@ -171,6 +171,7 @@ impl Gateway {
             ),
         }
         self.workers.end();
+        self.idempotency.spool_rest().await;
         // The admin listener told everyone that we drain.
         let _ended = completer.await;
         if let Some(audit) = self.audit {

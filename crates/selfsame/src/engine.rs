@@ -142,11 +142,20 @@ impl Idempotency {
         self.engine.waiters.in_all()
     }
 
-    /// Waits until no run is going on. New ones may still begin: stop those first.
+    /// Waits until no run is going on, and until the store has taken what it could not take before. New runs may
+    /// still begin: stop those first. A store that stays away is waited for as long as the caller likes; where
+    /// there is a spool, only a second.
     pub async fn drained(&self) {
         self.engine.work.close();
         self.engine.work.wait().await;
         self.engine.work.reopen();
+        self.engine.landing.drained().await;
+    }
+
+    /// Spools what is left for the next process: the ends of claims that were never used. To be done last, where
+    /// there is a spool.
+    pub async fn spool_rest(&self) {
+        self.engine.landing.spool_cancellations().await;
     }
 }
 

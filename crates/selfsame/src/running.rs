@@ -1,11 +1,13 @@
 //! [`Running`]: the runs of this process, by record.
 //!
 //! A claim of a record that runs here is decided here: whatever the store says about its lease, this process
-//! never takes over its own run. The leases of all runs are renewed from this list, see `renewals`.
+//! never takes over its own run. Where the store grants such a claim all the same, because it was sent before
+//! the run was listed, the run goes on under the new lease. The leases of all runs are renewed from this list,
+//! see `renewals`.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -45,6 +47,8 @@ pub(crate) struct Running {
     shards: [Part; SHARDS],
     /// Number of entries in the stage `Answered`.
     answered: AtomicUsize,
+    /// Whether any run ever got another lease than the one it began with.
+    has_adopted: AtomicBool,
     begun: Instant,
     /// Time of the next look at the list, in milliseconds since `begun`.
     next_look: AtomicU64,
@@ -52,6 +56,8 @@ pub(crate) struct Running {
 }
 
 struct Entry {
+    /// The attempt id that the run began with.
+    run: AttemptId,
     lease: Lease,
     fingerprint: Fingerprint,
     /// Time of the next renewal; none once the lease is known to be lost.
@@ -93,6 +99,7 @@ impl Running {
         Self {
             shards: std::array::from_fn(|_| Part::default()),
             answered: AtomicUsize::new(0),
+            has_adopted: AtomicBool::new(false),
             begun: Instant::now(),
             next_look: AtomicU64::new(NEVER),
             sooner: Notify::new(),
@@ -107,8 +114,8 @@ impl Running {
         now: Instant,
     ) -> (Alive<'a>, bool) {
         let due = now.checked_add(pause_of(lease));
-        let early = early_by(lease);
-        let entry = Entry { lease: *lease, fingerprint, due, early, stage: Stage::Running };
+        let (run, early) = (lease.attempt_id, early_by(lease));
+        let entry = Entry { run, lease: *lease, fingerprint, due, early, stage: Stage::Running };
         // An older entry is of a claim that the store has given to this one.
         let older = self.shard(&lease.id).lock().insert(lease.id, entry);
         self.count_out(older.as_ref());
@@ -120,7 +127,7 @@ impl Running {
         let shard = self.shard(&ask.id).lock();
         let entry = shard.get(&ask.id)?;
         // It asks again because its acknowledgement was lost.
-        if entry.lease.attempt_id == ask.attempt_id {
+        if [entry.run, entry.lease.attempt_id].contains(&ask.attempt_id) {
             return None;
         }
         Some(match entry.stage {
@@ -128,6 +135,35 @@ impl Running {
             Stage::Running => Standing::Busy { lease_left: entry.lease.length },
             Stage::Lost | Stage::Answered => Standing::AskStore,
         })
+    }
+
+    /// Lets the run of this record go on under `lease`, which the store has granted to another request of this
+    /// process. Tells whether there is such a run.
+    pub(crate) fn adopt(&self, lease: &Lease, now: Instant) -> bool {
+        let mut shard = self.shard(&lease.id).lock();
+        let Some(entry) = shard.get_mut(&lease.id) else { return false };
+        if entry.run == lease.attempt_id {
+            return false;
+        }
+        self.has_adopted.store(true, Ordering::SeqCst);
+        entry.lease = *lease;
+        if entry.stage == Stage::Lost {
+            entry.stage = Stage::Running;
+        }
+        entry.try_again(Some(now));
+        drop(shard);
+        self.look_at(now);
+        true
+    }
+
+    /// The lease that a run has now, which began with `lease`.
+    pub(crate) fn current(&self, lease: &Lease) -> Lease {
+        if !self.has_adopted.load(Ordering::SeqCst) {
+            return *lease;
+        }
+        let shard = self.shard(&lease.id).lock();
+        let entry = shard.get(&lease.id).filter(|entry| entry.run == lease.attempt_id);
+        entry.map_or(*lease, |entry| entry.lease)
     }
 
     /// Keeps the lease of a run that ends alive until the store has its answer.
@@ -140,16 +176,12 @@ impl Running {
             );
             return;
         }
-        let is_listed = self.change(&lease.id, lease.attempt_id, |entry| {
+        let mut shard = self.shard(&lease.id).lock();
+        let entry = shard.get_mut(&lease.id).filter(|entry| entry.run == lease.attempt_id);
+        match entry {
+            Some(entry) if entry.stage == Stage::Running => entry.stage = Stage::Answered,
             // One that is another's is not renewed any more: nothing would end it here.
-            let is_running = entry.stage == Stage::Running;
-            if is_running {
-                entry.stage = Stage::Answered;
-            }
-            is_running
-        });
-        if is_listed != Some(true) {
-            self.answered.fetch_sub(1, Ordering::Relaxed);
+            _ => drop(self.answered.fetch_sub(1, Ordering::Relaxed)),
         }
     }
 
@@ -169,8 +201,10 @@ impl Running {
         due.sort_by_key(|(at, lease)| (*at, lease.length));
         due.truncate(most);
         for (_, lease) in &due {
-            let again = now + CALL_TIMEOUT * 2;
-            self.change(&lease.id, lease.attempt_id, |entry| entry.try_again(Some(again)));
+            let mut shard = self.shard(&lease.id).lock();
+            if let Some(entry) = shard.get_mut(&lease.id).filter(|entry| entry.lease == *lease) {
+                entry.try_again(Some(now + CALL_TIMEOUT * 2));
+            }
         }
         due.into_iter().map(|(_, lease)| lease).collect()
     }
@@ -263,23 +297,12 @@ impl Running {
 
     fn end(&self, lease: &Lease) {
         let mut shard = self.shard(&lease.id).lock();
-        let is_over = shard.get(&lease.id).is_some_and(|entry| {
-            entry.lease.attempt_id == lease.attempt_id && entry.stage != Stage::Answered
-        });
+        let is_over = shard
+            .get(&lease.id)
+            .is_some_and(|entry| entry.run == lease.attempt_id && entry.stage != Stage::Answered);
         if is_over {
             shard.remove(&lease.id);
         }
-    }
-
-    fn change<T>(
-        &self,
-        id: &RecordId,
-        attempt_id: AttemptId,
-        change: impl FnOnce(&mut Entry) -> T,
-    ) -> Option<T> {
-        let mut shard = self.shard(id).lock();
-        let entry = shard.get_mut(id).filter(|entry| entry.lease.attempt_id == attempt_id)?;
-        Some(change(entry))
     }
 
     fn count_out(&self, entry: Option<&Entry>) {
@@ -382,6 +405,32 @@ mod tests {
         let told = |at| running.renewed(&lease, &Ok(Fenced::Lost), (at, at));
         assert_eq!([told(now), told(now + SECOND)], [false, true]);
         assert_eq!(running.take_due(now + SECOND * 300, 9), []);
+    }
+
+    #[test]
+    fn a_run_goes_on_under_a_lease_that_was_granted_beside_it() {
+        let (running, now, first) = (Running::new(), Instant::now(), lease(1));
+        let granted = Lease {
+            fence: first.fence.next(),
+            attempt_id: AttemptId::from_bytes([9; AttemptId::LEN]),
+            ..first
+        };
+        assert!(!running.adopt(&granted, now), "nothing runs");
+        let run = running.begin(&first, fingerprint(), now);
+        assert!(!running.adopt(&first, now), "it is its own");
+        for at in [now, now + SECOND] {
+            running.renewed(&first, &Ok(Fenced::Lost), (at, at));
+        }
+        assert!(running.adopt(&granted, now));
+        assert_eq!(running.current(&first), granted);
+        assert_eq!(running.take_due(now, 9), [granted]);
+        // What is still heard about the first one changes nothing.
+        assert!(!running.renewed(&first, &Ok(Fenced::Lost), (now, now)));
+        assert!(!running.renewed(&granted, &Ok(Fenced::Applied), (now, now)));
+        assert_eq!(running.take_due(now + SECOND * 10, 9), [granted]);
+        drop(run);
+        assert_eq!(running.current(&first), first);
+        assert!(running.shard(&first.id).lock().is_empty());
     }
 
     #[test]

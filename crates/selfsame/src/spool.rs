@@ -1,7 +1,7 @@
-//! [`Spool`]: a folder for answers and releases that the store could not take, until it can.
+//! [`Spool`]: a folder for answers, releases and cancellations that the store could not take, until it can.
 //!
-//! One file for each, named by record id and fence, fsynced before the client reads its response.
-//! Fence and attempt id make a late write, or a second one, safe.
+//! One file for each, named by record id and attempt id. Those of answers and releases are fsynced before the
+//! client reads its response. Fence and attempt id make a late write, or a second one, safe.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -9,14 +9,15 @@ use std::path::{Path, PathBuf};
 
 use http::StatusCode;
 use selfsame_core::wire::{self, WireError};
-use selfsame_core::{Answer, Lease, Release};
+use selfsame_core::{Answer, AttemptId, Lease, RecordId, Release};
 
 const ANSWER_SUFFIX: &str = "answer";
 const RELEASE_SUFFIX: &str = "release";
+const CANCELLATION_SUFFIX: &str = "cancel";
 /// What a file is called until it is whole.
 const PART_SUFFIX: &str = "part";
 
-/// A folder for answers and releases that the store could not take, until it can.
+/// A folder for answers, releases and cancellations that the store could not take, until it can.
 #[derive(Debug, Clone)]
 pub struct Spool {
     folder: PathBuf,
@@ -27,11 +28,25 @@ pub struct Spool {
 pub enum Spooled {
     /// An answer, which [`Spool::answer`] reads.
     Answer {
+        /// The lease that it ends.
+        lease: Lease,
         /// Its status.
         status: StatusCode,
     },
     /// A release.
-    Release(Release),
+    Release {
+        /// The lease that it ends.
+        lease: Lease,
+        /// How it ends.
+        release: Release,
+    },
+    /// The end of a claim whose work never began.
+    Cancellation {
+        /// The record that was claimed.
+        id: RecordId,
+        /// The claim.
+        attempt_id: AttemptId,
+    },
 }
 
 impl Spool {
@@ -47,12 +62,20 @@ impl Spool {
 
     /// Keeps an answer. Durable when this returns. Blocks.
     pub fn keep(&self, lease: &Lease, answer: &Answer) -> io::Result<()> {
-        self.write(&self.path(lease, ANSWER_SUFFIX), &wire::encode_landing(lease, answer))
+        let path = self.path(&lease.id, lease.attempt_id, ANSWER_SUFFIX);
+        self.write(&path, &wire::encode_landing(lease, answer))
     }
 
     /// Keeps a release. Durable when this returns. Blocks.
     pub fn keep_release(&self, lease: &Lease, release: Release) -> io::Result<()> {
-        self.write(&self.path(lease, RELEASE_SUFFIX), &wire::encode_release(lease, release))
+        let path = self.path(&lease.id, lease.attempt_id, RELEASE_SUFFIX);
+        self.write(&path, &wire::encode_release(lease, release))
+    }
+
+    /// Keeps a cancellation. Durable when this returns. Blocks.
+    pub fn keep_cancellation(&self, id: &RecordId, attempt_id: AttemptId) -> io::Result<()> {
+        let path = self.path(id, attempt_id, CANCELLATION_SUFFIX);
+        self.write(&path, &wire::encode_cancellation(id, attempt_id))
     }
 
     fn write(&self, path: &Path, frame: &[u8]) -> io::Result<()> {
@@ -71,7 +94,7 @@ impl Spool {
     /// # Errors
     /// [`io::ErrorKind::NotFound`] where there is none, [`io::ErrorKind::InvalidData`] where it is damaged.
     pub fn answer(&self, lease: &Lease) -> io::Result<Answer> {
-        let frame = fs::read(self.path(lease, ANSWER_SUFFIX))?;
+        let frame = fs::read(self.path(&lease.id, lease.attempt_id, ANSWER_SUFFIX))?;
         match wire::decode_landing(&frame) {
             Ok((kept_for, answer)) if kept_for == *lease => Ok(answer),
             Ok(_) => Err(io::Error::new(io::ErrorKind::InvalidData, WireError::Misplaced)),
@@ -79,10 +102,10 @@ impl Spool {
         }
     }
 
-    /// Lets go of what was kept for this lease. Blocks.
-    pub fn remove(&self, lease: &Lease) -> io::Result<()> {
-        for suffix in [ANSWER_SUFFIX, RELEASE_SUFFIX] {
-            match fs::remove_file(self.path(lease, suffix)) {
+    /// Lets go of what was kept for this claim. Blocks.
+    pub fn remove(&self, id: &RecordId, attempt_id: AttemptId) -> io::Result<()> {
+        for suffix in [ANSWER_SUFFIX, RELEASE_SUFFIX, CANCELLATION_SUFFIX] {
+            match fs::remove_file(self.path(id, attempt_id, suffix)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 other => other?,
             }
@@ -92,7 +115,7 @@ impl Spool {
 
     /// Lists what waits to be written. Files that cannot be read are left where they are. What a crash
     /// left half written was promised to nobody and goes. Blocks.
-    pub fn waiting(&self) -> io::Result<Vec<(Lease, Spooled)>> {
+    pub fn waiting(&self) -> io::Result<Vec<Spooled>> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
@@ -102,9 +125,11 @@ impl Spool {
             let path = entry?.path();
             let read = match path.extension().and_then(|suffix| suffix.to_str()) {
                 Some(ANSWER_SUFFIX) => wire::decode_landing(&fs::read(&path)?)
-                    .map(|(lease, answer)| (lease, Spooled::Answer { status: answer.status })),
+                    .map(|(lease, answer)| Spooled::Answer { lease, status: answer.status }),
                 Some(RELEASE_SUFFIX) => wire::decode_release(&fs::read(&path)?)
-                    .map(|(lease, release)| (lease, Spooled::Release(release))),
+                    .map(|(lease, release)| Spooled::Release { lease, release }),
+                Some(CANCELLATION_SUFFIX) => wire::decode_cancellation(&fs::read(&path)?)
+                    .map(|(id, attempt_id)| Spooled::Cancellation { id, attempt_id }),
                 Some(PART_SUFFIX) => {
                     fs::remove_file(&path)?;
                     continue;
@@ -122,8 +147,8 @@ impl Spool {
         Ok(waiting)
     }
 
-    fn path(&self, lease: &Lease, suffix: &str) -> PathBuf {
-        self.folder.join(format!("{}-{}.{suffix}", lease.id, lease.fence.number()))
+    fn path(&self, id: &RecordId, attempt_id: AttemptId, suffix: &str) -> PathBuf {
+        self.folder.join(format!("{id}-{attempt_id}.{suffix}"))
     }
 }
 
@@ -133,7 +158,7 @@ mod tests {
 
     use bytes::Bytes;
     use http::{HeaderMap, StatusCode};
-    use selfsame_core::{AnswerBody, AttemptId, Fence, RecordId};
+    use selfsame_core::{AnswerBody, Fence};
 
     use super::*;
 
@@ -156,11 +181,11 @@ mod tests {
         assert_eq!(spool.waiting().expect("nothing yet"), []);
         let (lease, answer) = landing("done");
         spool.keep(&lease, &answer).expect("kept");
-        let spooled = Spooled::Answer { status: answer.status };
-        assert_eq!(spool.waiting().expect("readable"), [(lease, spooled)]);
+        let spooled = Spooled::Answer { lease, status: answer.status };
+        assert_eq!(spool.waiting().expect("readable"), [spooled]);
         assert_eq!(spool.answer(&lease).expect("readable"), answer);
-        spool.remove(&lease).expect("removed");
-        spool.remove(&lease).expect("removing twice is no error");
+        spool.remove(&lease.id, lease.attempt_id).expect("removed");
+        spool.remove(&lease.id, lease.attempt_id).expect("removing twice is no error");
         assert_eq!(spool.waiting().expect("readable"), []);
         let gone = spool.answer(&lease).expect_err("removed");
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
@@ -174,21 +199,38 @@ mod tests {
         for release in Release::ALL {
             spool.keep_release(&lease, release).expect("kept");
             let waiting = spool.waiting().expect("readable");
-            assert_eq!(waiting, [(lease, Spooled::Release(release))]);
+            assert_eq!(waiting, [Spooled::Release { lease, release }]);
         }
-        spool.remove(&lease).expect("removed");
+        spool.remove(&lease.id, lease.attempt_id).expect("removed");
         assert_eq!(spool.waiting().expect("readable"), []);
     }
 
     #[test]
-    fn an_answer_is_read_for_its_own_lease_alone() {
+    fn a_cancellation_is_kept() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path());
+        let Lease { id, attempt_id, .. } = landing("").0;
+        spool.keep_cancellation(&id, attempt_id).expect("kept");
+        let waiting = spool.waiting().expect("readable");
+        assert_eq!(waiting, [Spooled::Cancellation { id, attempt_id }]);
+        spool.remove(&id, attempt_id).expect("removed");
+        assert_eq!(spool.waiting().expect("readable"), []);
+    }
+
+    #[test]
+    fn claims_of_one_record_with_one_fence_have_files_of_their_own() {
         let folder = tempfile::tempdir().expect("a folder");
         let spool = Spool::new(folder.path());
         let (lease, answer) = landing("done");
         spool.keep(&lease, &answer).expect("kept");
         let later = Lease { attempt_id: AttemptId::random(), ..lease };
-        let other = spool.answer(&later).expect_err("it is another's");
-        assert_eq!(other.kind(), io::ErrorKind::InvalidData);
+        let none = spool.answer(&later).expect_err("nothing was kept for it");
+        assert_eq!(none.kind(), io::ErrorKind::NotFound);
+        let other = landing("done again").1;
+        spool.keep(&later, &other).expect("kept");
+        for (lease, answer) in [(lease, answer), (later, other)] {
+            assert_eq!(spool.answer(&lease).expect("readable"), answer);
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ pub(super) enum Kind {
     Keepsake = 7,
     Request = 8,
     Release = 9,
+    Cancellation = 10,
 }
 
 pub(super) mod tag {

@@ -361,6 +361,23 @@ pub fn decode_release(bytes: &[u8]) -> Result<(Lease, Release), WireError> {
     Ok((lease, release))
 }
 
+/// A cancellation that the store could not take yet: the record, and the claim that never began.
+pub fn encode_cancellation(id: &RecordId, attempt_id: AttemptId) -> Vec<u8> {
+    let mut writer = Writer::new(Kind::Cancellation);
+    writer.field(tag::ID, id.as_bytes());
+    writer.field(tag::ATTEMPT_ID, attempt_id.as_bytes());
+    writer.finish()
+}
+
+/// Reads what [`encode_cancellation`] wrote.
+pub fn decode_cancellation(bytes: &[u8]) -> Result<(RecordId, AttemptId), WireError> {
+    let mut fields = Fields::open(bytes, Kind::Cancellation)?;
+    let id = RecordId::from_bytes(fields.array(tag::ID)?);
+    let attempt_id = AttemptId::from_bytes(fields.array(tag::ATTEMPT_ID)?);
+    fields.end()?;
+    Ok((id, attempt_id))
+}
+
 fn release_code(release: Release) -> u8 {
     match release {
         Release::NeverRan => 1,

@@ -87,7 +87,7 @@ impl Landing {
         match landed.unwrap_or_else(|_| Err(late())) {
             Ok(Landed::Made) => true,
             Ok(Landed::Missed) => {
-                self.queue.missed(&owed);
+                self.missed(&owed).await;
                 true
             }
             Err(error) => {

@@ -4,11 +4,14 @@
 //! |---|---|---|
 //! | an answer | the work is done, and its client has the answer | yes |
 //! | a release | the work ended, and its key is free or left to a person | yes |
-//! | a cancellation | nothing was heard of a claim, or it was not used: nothing ran | no |
+//! | a cancellation | nothing was heard of a claim, or it was not used: nothing ran | when the process ends |
 //!
 //! A claim of this process that comes while a write waits for its record has it made first. Attempt id and
 //! fence make a late write safe: it frees or completes a key that is held only because its lease ran out, and
 //! leaves a later claim and a person's decision alone.
+//!
+//! A claim that was sent repeatedly may arrive once more after its run has freed the key. That copy is cancelled,
+//! too.
 
 mod drive;
 mod owed;
@@ -17,17 +20,20 @@ mod queue;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
 use selfsame_core::{
-    Answer, AttemptId, Fenced, Lease, RecordId, Recorded, Release, Releaser, Store, StoreError,
-    StoreErrorKind,
+    Answer, AttemptId, Fenced, Lease, RecordId, Recorded, Release, Releaser, Sent, Store,
+    StoreError, StoreErrorKind,
 };
 
 use self::drive::FIRST_PAUSE;
 use self::owed::{Owed, Place, Write};
 use self::queue::Queue;
+use tokio::time::timeout;
+
 use crate::background;
 use crate::seal::Seal;
 use crate::spool::{Spool, Spooled};
@@ -41,6 +47,8 @@ const BYTES_MAX: usize = 64 * 1024 * 1024;
 const HEAD_BYTES: usize = 1024;
 /// How many spooled writes are made at the same time at the start.
 const SPOOLED_TOGETHER: usize = 32;
+/// Time that a process which ends gives the store to take what waits, where it can be spooled instead.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
 /// What came of a write that the store took.
 enum Landed {
@@ -105,8 +113,8 @@ impl Landing {
     }
 
     /// Takes a release that the store refused, as [`Landing::complete`] takes an answer.
-    pub(crate) async fn release(&self, lease: Lease, release: Release) {
-        let owed = Owed::release(lease, release);
+    pub(crate) async fn release(&self, lease: Lease, release: Release, sent: Sent) {
+        let owed = Owed::release(lease, release, sent);
         self.queue.add(owed.clone());
         self.keep(move |spool| spool.keep_release(&lease, release)).await;
         self.begin(owed, lease).await;
@@ -115,7 +123,7 @@ impl Landing {
     /// Has a write tried that is spooled, unless a claim of its record had it made meanwhile.
     async fn begin(&self, owed: Arc<Owed>, lease: Lease) {
         match owed.is_over() {
-            true => self.unspool(lease).await,
+            true => self.unspool(lease.id, lease.attempt_id).await,
             false => self.queue.schedule(owed, FIRST_PAUSE),
         }
     }
@@ -123,6 +131,15 @@ impl Landing {
     /// Takes back a claim of which nothing was heard, should it have been made or be made yet.
     pub(crate) fn cancel(&self, id: RecordId, attempt_id: AttemptId) {
         self.add(Owed::unheard(id, attempt_id));
+    }
+
+    /// Cancels copies of a claim that may arrive after `release` has ended it. Only where that has freed its key:
+    /// what is held stays so.
+    pub(crate) fn cancel_copies(&self, lease: &Lease, release: Release, sent: Sent) {
+        let is_freed = matches!(release, Release::NeverRan | Release::Retry | Release::Forget);
+        if is_freed && sent == Sent::Repeatedly {
+            self.cancel(lease.id, lease.attempt_id);
+        }
     }
 
     fn add(&self, owed: Arc<Owed>) {
@@ -158,27 +175,49 @@ impl Landing {
         };
         let owed: Vec<_> = waiting
             .into_iter()
-            .map(|(lease, spooled)| match spooled {
-                Spooled::Answer { status } => Owed::completion(lease, Place::Spool(status)),
-                Spooled::Release(release) => Owed::release(lease, release),
+            .map(|spooled| match spooled {
+                Spooled::Answer { lease, status } => Owed::completion(lease, Place::Spool(status)),
+                Spooled::Release { lease, release } => Owed::release(lease, release, Sent::Once),
+                Spooled::Cancellation { id, attempt_id } => Owed::spooled(id, attempt_id),
             })
             .collect();
         owed.iter().for_each(|owed| self.queue.add(owed.clone()));
         let is_away = &AtomicBool::new(false);
         let tries = stream::iter(owed).for_each_concurrent(SPOOLED_TOGETHER, |owed| async move {
             // A store that fails once is not asked for each of them before the first request.
-            let landed = match is_away.load(Ordering::SeqCst) {
-                true => false,
-                false => self.land(&owed).await.is_ok(),
-            };
-            if landed {
-                tracing::info!(record = owed.id.short(), "what was spooled has landed");
-            } else {
-                is_away.store(true, Ordering::SeqCst);
-                self.queue.schedule(owed, FIRST_PAUSE);
+            if is_away.load(Ordering::SeqCst) {
+                return self.queue.schedule(owed, FIRST_PAUSE);
+            }
+            match self.land(&owed).await {
+                Ok(Landed::Made) => {
+                    tracing::info!(record = owed.id.short(), "what was spooled has landed");
+                }
+                Ok(Landed::Missed) => self.missed(&owed).await,
+                Err(_) => {
+                    is_away.store(true, Ordering::SeqCst);
+                    self.queue.schedule(owed, FIRST_PAUSE);
+                }
             }
         });
         tries.await;
+    }
+
+    /// Waits until the store has taken what waits. Where there is a spool, which keeps it for the next process,
+    /// that is given up soon.
+    pub(crate) async fn drained(&self) {
+        let settled = self.queue.settled();
+        match self.spool {
+            Some(_) => drop(timeout(ENDS_WITHIN, settled).await),
+            None => settled.await,
+        }
+    }
+
+    /// Spools the cancellations that wait, for the next process. Answers and releases are spooled already.
+    pub(crate) async fn spool_cancellations(&self) {
+        for owed in self.queue.cancellations() {
+            let (id, attempt_id) = (owed.id, owed.attempt_id);
+            self.keep(move |spool| spool.keep_cancellation(&id, attempt_id)).await;
+        }
     }
 
     /// Makes one write. It stays in the queue where the store fails.
@@ -192,25 +231,37 @@ impl Landing {
                     telemetry::fenced_write();
                     tracing::warn!(record, "a late answer was fenced off");
                 }
-                self.unspool(*lease).await;
+                self.unspool(owed.id, owed.attempt_id).await;
             }
-            Write::Release { lease, release } => {
+            Write::Release { lease, release, sent } => {
                 // One that was made before, and not acknowledged, finds the claim gone as well.
                 if self.store.release(lease, *release).await? == Fenced::Lost {
                     tracing::info!(record, "a late release found its claim gone");
                 }
-                self.unspool(*lease).await;
+                self.unspool(owed.id, owed.attempt_id).await;
+                self.cancel_copies(lease, *release, *sent);
             }
-            Write::Cancel { looks } => {
+            Write::Cancel { looks, is_spooled } => {
                 let cancelled = self.store.cancel(&owed.id, owed.attempt_id).await?;
                 if cancelled == Fenced::Lost && looks.is_some() {
                     return Ok(Landed::Missed);
+                }
+                if *is_spooled {
+                    self.unspool(owed.id, owed.attempt_id).await;
                 }
             }
         }
         self.forget(owed);
         self.waiters.wake(&owed.id);
         Ok(Landed::Made)
+    }
+
+    /// Has a claim looked for again that the store does not know, or gives it up.
+    async fn missed(&self, owed: &Arc<Owed>) {
+        self.queue.missed(owed);
+        if owed.is_over() && matches!(owed.write, Write::Cancel { is_spooled: true, .. }) {
+            self.unspool(owed.id, owed.attempt_id).await;
+        }
     }
 
     fn forget(&self, owed: &Arc<Owed>) {
@@ -263,9 +314,9 @@ impl Landing {
         kept.inspect_err(|error| tracing::error!(%error, "a write could not be spooled")).is_ok()
     }
 
-    async fn unspool(&self, lease: Lease) {
+    async fn unspool(&self, id: RecordId, attempt_id: AttemptId) {
         if let Some(spool) = self.spool.clone()
-            && let Err(error) = blocking(move || spool.remove(&lease)).await
+            && let Err(error) = blocking(move || spool.remove(&id, attempt_id)).await
         {
             tracing::warn!(%error, "a write that was made stays in the spool");
         }
@@ -273,8 +324,11 @@ impl Landing {
 }
 
 impl Releaser for Landing {
-    fn give_back(&self, lease: Lease) {
-        self.add(Owed::unused(lease));
+    fn give_back(&self, lease: Lease, sent: Sent) {
+        match sent {
+            Sent::Once => self.add(Owed::unused(lease)),
+            Sent::Repeatedly => self.cancel(lease.id, lease.attempt_id),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::LOCATION;
 use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
-use selfsame_core::{Answer, AnswerBody, AttemptId, Lease, RecordId, Release};
+use selfsame_core::{Answer, AnswerBody, AttemptId, Lease, RecordId, Release, Sent};
 
 /// How often a claim is looked for of which nothing was heard, after it was not found. What was sent may
 /// still arrive for as long as the network repeats it, at pauses that double: so do the looks, from a
@@ -30,10 +30,10 @@ pub(super) enum Write {
     /// The work is done.
     Complete { lease: Lease, answer: Mutex<Place> },
     /// The work ended without an answer to keep.
-    Release { lease: Lease, release: Release },
+    Release { lease: Lease, release: Release, sent: Sent },
     /// The work never began. `looks` counts how often the store was asked in vain; there are none where
-    /// the claim was heard of.
-    Cancel { looks: Option<AtomicU32> },
+    /// the claim was heard of. `is_spooled` where an earlier process left it in the spool.
+    Cancel { looks: Option<AtomicU32>, is_spooled: bool },
 }
 
 /// Where an answer is.
@@ -49,31 +49,44 @@ pub(super) enum Place {
 
 impl Owed {
     pub(super) fn completion(lease: Lease, answer: Place) -> Arc<Self> {
-        Self::of(&lease, Write::Complete { lease, answer: Mutex::new(answer) })
+        let write = Write::Complete { lease, answer: Mutex::new(answer) };
+        Self::of(lease.id, lease.attempt_id, write)
     }
 
-    pub(super) fn release(lease: Lease, release: Release) -> Arc<Self> {
-        Self::of(&lease, Write::Release { lease, release })
+    pub(super) fn release(lease: Lease, release: Release, sent: Sent) -> Arc<Self> {
+        Self::of(lease.id, lease.attempt_id, Write::Release { lease, release, sent })
     }
 
     /// The end of a claim that was granted and not used.
     pub(super) fn unused(lease: Lease) -> Arc<Self> {
-        Self::of(&lease, Write::Cancel { looks: None })
+        let write = Write::Cancel { looks: None, is_spooled: false };
+        Self::of(lease.id, lease.attempt_id, write)
     }
 
     /// The end of a claim of which nothing was heard.
     pub(super) fn unheard(id: RecordId, attempt_id: AttemptId) -> Arc<Self> {
-        let write = Write::Cancel { looks: Some(AtomicU32::new(0)) };
-        Arc::new(Self { id, attempt_id, write, is_over: AtomicBool::new(false) })
+        Self::of(
+            id,
+            attempt_id,
+            Write::Cancel { looks: Some(AtomicU32::new(0)), is_spooled: false },
+        )
     }
 
-    fn of(lease: &Lease, write: Write) -> Arc<Self> {
-        let Lease { id, attempt_id, .. } = *lease;
+    /// The end of a claim of which an earlier process heard nothing, or which it did not use.
+    pub(super) fn spooled(id: RecordId, attempt_id: AttemptId) -> Arc<Self> {
+        Self::of(id, attempt_id, Write::Cancel { looks: Some(AtomicU32::new(0)), is_spooled: true })
+    }
+
+    fn of(id: RecordId, attempt_id: AttemptId, write: Write) -> Arc<Self> {
         Arc::new(Self { id, attempt_id, write, is_over: AtomicBool::new(false) })
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn is_cancellation(&self) -> bool {
+        matches!(self.write, Write::Cancel { .. })
     }
 
     pub(super) fn is_answer(&self) -> bool {
@@ -83,7 +96,7 @@ impl Owed {
     /// Whether the store has said that there is no such claim, which may only be on its way.
     pub(super) fn is_looked_for(&self) -> bool {
         match &self.write {
-            Write::Cancel { looks: Some(looks) } => looks.load(Ordering::SeqCst) > 0,
+            Write::Cancel { looks: Some(looks), .. } => looks.load(Ordering::SeqCst) > 0,
             _ => false,
         }
     }
@@ -91,7 +104,7 @@ impl Owed {
     /// How long to wait before the claim is looked for again that the store does not know; nothing if it
     /// is not.
     pub(super) fn next_look(&self) -> Option<Duration> {
-        let Write::Cancel { looks: Some(looks) } = &self.write else { return None };
+        let Write::Cancel { looks: Some(looks), .. } = &self.write else { return None };
         let made = looks.fetch_add(1, Ordering::SeqCst);
         (made < LOOKS_MAX).then(|| Duration::from_secs(1 << made))
     }

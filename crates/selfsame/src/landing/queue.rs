@@ -26,6 +26,8 @@ pub(super) struct Queue {
     waiting: Mutex<Waiting>,
     /// Wakes whoever tries them.
     pub(super) added: Arc<Notify>,
+    /// Wakes whoever waits until the store has said something about each of them.
+    is_settled: Notify,
 }
 
 #[derive(Default)]
@@ -47,7 +49,8 @@ struct Due {
 impl Queue {
     pub(super) fn new() -> Self {
         let (len, open) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { len, open, waiting: Mutex::default(), added: Arc::default() }
+        let (added, is_settled) = (Arc::default(), Notify::new());
+        Self { len, open, waiting: Mutex::default(), added, is_settled }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -57,6 +60,19 @@ impl Queue {
     /// Whether the store has said something about each of them.
     pub(super) fn is_settled(&self) -> bool {
         self.open.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits until the store has said something about each of them.
+    pub(super) async fn settled(&self) {
+        loop {
+            let settled = self.is_settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            if self.is_settled() {
+                return;
+            }
+            settled.await;
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -115,6 +131,13 @@ impl Queue {
         self.waiting.lock().by_record.get(id).cloned().unwrap_or_default()
     }
 
+    /// The cancellations that wait.
+    pub(super) fn cancellations(&self) -> Vec<Arc<Owed>> {
+        let waiting = self.waiting.lock();
+        let all = waiting.by_record.values().flatten();
+        all.filter(|owed| owed.is_cancellation()).cloned().collect()
+    }
+
     /// Takes writes whose time has come; whoever takes one schedules it again, or removes it.
     pub(super) fn take_due(&self, most: usize) -> Vec<Arc<Owed>> {
         let now = Instant::now();
@@ -139,6 +162,9 @@ impl Queue {
         self.open.store(open, Ordering::SeqCst);
         self.len.store(open + waiting.looked_for, Ordering::SeqCst);
         telemetry::unlanded(waiting.answers, waiting.releases);
+        if open == 0 {
+            self.is_settled.notify_waiters();
+        }
     }
 }
 

@@ -17,7 +17,7 @@ async fn a_claim_that_is_not_used_is_given_back_also_after_its_lease() {
     clock.pass(grant.lease.length * 2);
     let held = store.claim(&retry(&first)).await.expect("it works");
     assert_eq!(held, Claimed::Held { newly: true });
-    landing.give_back(grant.lease);
+    landing.give_back(grant.lease, Sent::Once);
     while store.get(&first.id).await.expect("it works").map(|record| record.state)
         != Some(State::Failed)
     {

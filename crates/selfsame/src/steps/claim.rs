@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selfsame_core::{
-    Ask, Claim, Claimed, Fence, Fenced, Grant, Lease, Replay, State, StoreError, StoreErrorKind,
-    Unstarted,
+    Ask, Claim, Claimed, Fence, Fenced, Grant, Lease, Replay, Sent, State, StoreError,
+    StoreErrorKind, Unstarted,
 };
 use tokio::time::Instant;
 
@@ -13,10 +13,13 @@ use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};
 use crate::quota::{Excess, Place, Quota, Quotas};
 use crate::reject::Refusal;
+use crate::running::Standing;
 use crate::telemetry;
 
 /// Number of times that a claim is renewed before its work begins, where the store is slow.
 const REFRESHES_MAX: u32 = 3;
+/// Time after which a store may have sent a claim again by itself.
+const RESENT_AFTER: Duration = Duration::from_secs(1);
 /// Time after which a claim that was not heard of is cancelled, as a rule.
 const CANCELLED_WITHIN: Duration = Duration::from_millis(500);
 
@@ -55,28 +58,39 @@ pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settle
         },
     };
     let asked_at = Instant::now();
-    let claimed = engine.store.claim(ask).await;
+    let claimed = match engine.renewals.standing(ask) {
+        None => engine.store.claim(ask).await,
+        Some(standing) => Box::pin(claim_own_run(engine, ask, standing)).await,
+    };
+    let mut sent = Sent::Once;
     let claimed = match claimed {
         Err(error) if error.kind() == StoreErrorKind::MayHaveLanded => {
+            sent = Sent::Repeatedly;
             Box::pin(ask_again(engine, ask)).await
         }
         claimed => claimed,
     };
+    let took = asked_at.elapsed();
+    if took >= RESENT_AFTER {
+        sent = Sent::Repeatedly;
+    }
     let claimed = match claimed {
-        Ok(Claimed::Run(grant)) if is_late(asked_at, &grant.lease) => {
+        Ok(Claimed::Run(grant)) if grant.took_over || sent == Sent::Repeatedly => {
+            Box::pin(confirm(engine, grant, took)).await
+        }
+        Ok(Claimed::Run(grant)) if is_late(took, &grant.lease) => {
             Box::pin(refresh(engine, grant)).await
         }
         claimed => claimed,
     };
-    told(settled(claimed, place, engine, ask, policy), ask, policy)
+    told(settled(claimed, sent, place, (engine, ask, policy)), ask, policy)
 }
 
 fn settled(
     claimed: Result<Claimed, StoreError>,
+    sent: Sent,
     mut place: Option<Box<Place>>,
-    engine: &Engine,
-    ask: &Ask,
-    policy: &Policy,
+    (engine, ask, policy): (&Engine, &Ask, &Policy),
 ) -> Settled {
     if claimed.is_ok()
         && let Some(failures) = engine.store_failures.worked()
@@ -91,7 +105,7 @@ fn settled(
             if let Some(place) = place.as_mut().filter(|_| grant.lease.fence == Fence::FIRST) {
                 place.begin_key(ask.retention);
             }
-            let claim = Claim::new(grant, engine.store.clone(), engine.landing.clone());
+            let claim = Claim::new(grant, sent, engine.store.clone(), engine.landing.clone());
             Settled::Run(claim, place)
         }
         Ok(Claimed::Replay(replay)) => Settled::Replay(replay),
@@ -162,6 +176,24 @@ fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
     );
 }
 
+/// Claims a record that runs here: the store, which may take its lease for dead, only tells whether there is an
+/// answer.
+async fn claim_own_run(
+    engine: &Engine,
+    ask: &Ask,
+    standing: Standing,
+) -> Result<Claimed, StoreError> {
+    match standing {
+        Standing::Busy { lease_left } => return Ok(Claimed::Busy { lease_left }),
+        Standing::Reused => return Ok(Claimed::Reused),
+        Standing::AskStore => {}
+    }
+    match engine.store.get(&ask.id).await?.map(|record| record.state) {
+        Some(State::Completed { .. } | State::Tombstone) => engine.store.claim(ask).await,
+        _ => Ok(Claimed::Busy { lease_left: ask.lease }),
+    }
+}
+
 /// The acknowledgement may be all that was lost: the same attempt id finds its own claim.
 async fn ask_again(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
     let second = engine.store.claim(ask).await;
@@ -175,9 +207,26 @@ async fn ask_again(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
     }
 }
 
-/// Whether so much of a lease is over since the claim was sent that it is renewed before its work begins.
-fn is_late(sent: Instant, lease: &Lease) -> bool {
-    sent.elapsed() >= lease.length / 3
+/// Lets the work of a claim begin that took over another or was acknowledged late, unless the other one is a run
+/// of this process: then that run goes on, and has the claim.
+async fn confirm(
+    engine: &Engine,
+    grant: Box<Grant>,
+    took: Duration,
+) -> Result<Claimed, StoreError> {
+    if engine.renewals.adopt(&grant.lease) {
+        tracing::warn!(record = grant.lease.id.short(), "a run here got the lease of a retry");
+        return Ok(Claimed::Busy { lease_left: grant.lease.length });
+    }
+    match is_late(took, &grant.lease) {
+        true => refresh(engine, grant).await,
+        false => Ok(Claimed::Run(grant)),
+    }
+}
+
+/// Whether so much of a lease was over when it was acknowledged that it is renewed before its work begins.
+fn is_late(took: Duration, lease: &Lease) -> bool {
+    took >= lease.length / 3
 }
 
 /// Renews a claim whose acknowledgement came late: another node may have taken it over by then.
@@ -186,7 +235,9 @@ async fn refresh(engine: &Engine, grant: Box<Grant>) -> Result<Claimed, StoreErr
     for _ in 0..REFRESHES_MAX {
         let sent = Instant::now();
         match engine.store.renew(&lease).await {
-            Ok(Fenced::Applied) if !is_late(sent, &lease) => return Ok(Claimed::Run(grant)),
+            Ok(Fenced::Applied) if !is_late(sent.elapsed(), &lease) => {
+                return Ok(Claimed::Run(grant));
+            }
             Ok(Fenced::Applied) => {}
             Ok(Fenced::Lost) => return Ok(Claimed::Busy { lease_left: lease.length }),
             Err(error) => {

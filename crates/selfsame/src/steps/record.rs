@@ -11,7 +11,8 @@ use http::{HeaderMap, Response};
 use http_body::Body;
 use selfsame_core::headers::IDEMPOTENCY_EXPIRES;
 use selfsame_core::{
-    Answer, AnswerBody, Claim, Fenced, Grant, RecordId, Recorded, Release, Replay, Started, State,
+    Answer, AnswerBody, Claim, Fenced, Grant, RecordId, Recorded, Release, Replay, Sent, Started,
+    State,
 };
 use tokio::time::Instant;
 
@@ -285,6 +286,7 @@ impl Recorder<'_> {
                 tracing::error!(%error, record = lease.id.short(), "an answer was not recorded");
                 // Its key is not to be taken over before the answer has landed.
                 self.engine.renewals.answered(&lease);
+                let lease = self.engine.renewals.current(&lease);
                 Box::pin(self.engine.landing.complete(lease, answer)).await;
                 Recorded::Until(expires_at)
             }
@@ -300,6 +302,9 @@ impl Recorder<'_> {
             }
             other => other,
         };
+        let began_with = self.claim().grant().lease;
+        let lease = self.engine.renewals.current(&began_with);
+        let sent = if lease == began_with { self.claim().sent() } else { Sent::Repeatedly };
         // Boxed, like all that most runs do not come to: they would hold room for it.
         let released = match release {
             Release::NeverRan => Box::pin(self.claim().never_ran()).await,
@@ -310,6 +315,7 @@ impl Recorder<'_> {
         }
         match released {
             Ok(Fenced::Applied) => {
+                self.engine.landing.cancel_copies(&lease, release, sent);
                 if may_hold(release) {
                     let why = "its run ended without an outcome";
                     Box::pin(self.engine.warn_if_held(self.id(), why)).await;
@@ -321,9 +327,8 @@ impl Recorder<'_> {
                 Freed::Now
             }
             Err(error) => {
-                let lease = self.claim().grant().lease;
                 tracing::error!(%error, record = lease.id.short(), "a key was not released yet");
-                Box::pin(self.engine.landing.release(lease, release)).await;
+                Box::pin(self.engine.landing.release(lease, release, sent)).await;
                 Freed::Later
             }
         }

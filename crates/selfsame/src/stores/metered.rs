@@ -1,4 +1,4 @@
-//! A store whose calls are timed, and that is not asked for what this process runs itself.
+//! A store whose calls are timed, and whose runs write under the leases that they have now.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,16 +6,16 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Fenced, Lease, Record, RecordId, Recorded,
-    Release, Replay, State, Store, StoreError,
+    Release, Replay, Store, StoreError,
 };
 
 use super::SealedStore;
-use crate::running::{Running, Standing};
+use crate::running::Running;
 use crate::telemetry::StoreTimer;
 use crate::timing::Stopwatch;
 
-/// Times each call on the hot path, by store and operation. A claim of what runs in this process is decided
-/// without the store, which would give away a lease that it takes for dead.
+/// Times each call on the hot path, by store and operation. Writes of a run that goes on under another lease
+/// than it began with show that one.
 pub(crate) struct Metered {
     inner: SealedStore,
     running: Arc<Running>,
@@ -51,17 +51,6 @@ impl Metered {
     }
 }
 
-impl Metered {
-    /// What a claim comes to of a record that is not to run here: its answer, or busy.
-    async fn claim_if_finished(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        let found = self.inner.get(&ask.id).await?;
-        match found.map(|record| record.state) {
-            Some(State::Completed { .. } | State::Tombstone) => self.inner.claimed(ask).await,
-            _ => Ok(Claimed::Busy { lease_left: ask.lease }),
-        }
-    }
-}
-
 #[async_trait]
 impl Store for Metered {
     fn name(&self) -> &'static str {
@@ -69,17 +58,7 @@ impl Store for Metered {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        let Some(standing) = self.running.standing(ask) else {
-            return self.timed(&self.claims, self.inner.claimed(ask)).await;
-        };
-        let stopwatch = Stopwatch::start();
-        let claimed = match standing {
-            Standing::Busy { lease_left } => Ok(Claimed::Busy { lease_left }),
-            Standing::Reused => Ok(Claimed::Reused),
-            Standing::AskStore => Box::pin(self.claim_if_finished(ask)).await,
-        };
-        self.claims.took(self.inner.name(), stopwatch.elapsed());
-        claimed
+        self.timed(&self.claims, self.inner.claimed(ask)).await
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
@@ -102,15 +81,18 @@ impl Store for Metered {
         lease: &Lease,
         checkpoint: &Checkpoint,
     ) -> Result<Fenced, StoreError> {
-        self.timed(&self.checkpoints, self.inner.checkpoint(lease, checkpoint)).await
+        let lease = self.running.current(lease);
+        self.timed(&self.checkpoints, self.inner.checkpoint(&lease, checkpoint)).await
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        self.timed(&self.completions, self.inner.completed(lease, answer)).await
+        let lease = self.running.current(lease);
+        self.timed(&self.completions, self.inner.completed(&lease, answer)).await
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {
-        self.timed(&self.releases, self.inner.release(lease, release)).await
+        let lease = self.running.current(lease);
+        self.timed(&self.releases, self.inner.release(&lease, release)).await
     }
 
     async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {

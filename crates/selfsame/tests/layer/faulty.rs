@@ -14,6 +14,8 @@ use selfsame_core::{
     StoreError, StoreErrorKind, Sweep, Swept, Timestamp,
 };
 
+use tokio::sync::Notify;
+
 use crate::support::Rig;
 
 /// How the next calls fail.
@@ -32,6 +34,10 @@ pub(crate) enum Fault {
     GoesDown,
     /// A claim is on its way, and nobody hears of it until it is delivered.
     Late,
+    /// The next claim is on its way in this manner.
+    LateOnce,
+    /// The next claim reaches the store when [`Faulty::let_through`] says so.
+    Delayed,
     /// The next claim is acknowledged after [`SLOW`].
     SlowAcknowledgement,
     /// The acknowledgement of the next claim is given up after [`SLOW`].
@@ -48,6 +54,7 @@ pub(crate) struct Faulty {
     renewals: AtomicUsize,
     failed_renewals: AtomicUsize,
     late: Mutex<Option<Ask>>,
+    go_on: Notify,
     is_watched: AtomicBool,
     completions: AtomicUsize,
     most_completions: AtomicUsize,
@@ -69,6 +76,7 @@ impl Faulty {
             renewals: AtomicUsize::new(0),
             failed_renewals: AtomicUsize::new(0),
             late: Mutex::default(),
+            go_on: Notify::new(),
             is_watched: AtomicBool::new(false),
             completions: AtomicUsize::new(0),
             most_completions: AtomicUsize::new(0),
@@ -93,6 +101,11 @@ impl Faulty {
     pub(crate) async fn deliver(&self) {
         let late = self.late.lock().take().expect("a claim was on its way");
         self.inner.claim(&late).await.expect("the store works");
+    }
+
+    /// Lets the claim go on that was delayed.
+    pub(crate) fn let_through(&self) {
+        self.go_on.notify_one();
     }
 
     /// Counts completions from now on, each of which takes ten milliseconds.
@@ -136,11 +149,19 @@ impl Store for Faulty {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        if *self.fault.lock() == Fault::Late {
+        let fault = *self.fault.lock();
+        if matches!(fault, Fault::Late | Fault::LateOnce) {
+            if fault == Fault::LateOnce {
+                self.set(Fault::None);
+            }
             *self.late.lock() = Some(ask.clone());
             return Err(StoreError::new(StoreErrorKind::MayHaveLanded, "nobody answers"));
         }
-        let fault = *self.fault.lock();
+        if fault == Fault::Delayed {
+            self.set(Fault::None);
+            self.go_on.notified().await;
+            return self.inner.claim(ask).await;
+        }
         if matches!(fault, Fault::SlowAcknowledgement | Fault::SlowlyLost) {
             self.set(Fault::None);
             let claimed = self.inner.claim(ask).await?;

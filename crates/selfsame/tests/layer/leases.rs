@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 use tower::ServiceExt;
 
-use crate::faulty::{Fault, Faulty};
+use crate::faulty::{Fault, Faulty, faulty_rig};
 use crate::support::{Rig, Runs, answer, post, see, send};
 
 /// A node on this store, whose time is real.
@@ -92,6 +92,42 @@ async fn a_process_never_takes_over_or_holds_what_it_still_runs() {
         let replay = send(&service, post("k")).await;
         assert_eq!((replay.replayed, replay.body.as_str()), (true, "charged"));
     }
+}
+
+#[tokio::test]
+async fn a_run_goes_on_under_the_claim_of_a_retry_that_was_on_its_way_before_it_began() {
+    let (rig, faulty) = faulty_rig();
+    let (runs, go_on) = (Runs::default(), Arc::new(Notify::new()));
+    let (counted, waits) = (runs.clone(), go_on.clone());
+    let service = rig.service(Policy::new().recover(Recover::Resume), move |_| {
+        counted.begin();
+        let waits = waits.clone();
+        async move {
+            waits.notified().await;
+            Ok::<_, Infallible>(answer(201, "charged"))
+        }
+    });
+    faulty.set(Fault::Delayed);
+    let delayed = async {
+        let late = send(&service, post("k")).await;
+        go_on.notify_one();
+        late
+    };
+    let first = async {
+        until(|| faulty.is_up()).await;
+        send(&service, post("k")).await
+    };
+    let store = async {
+        until(|| runs.count() == 1).await;
+        // By the store's clock the lease is over.
+        rig.clock.pass(Duration::from_secs(60));
+        faulty.let_through();
+    };
+    let (late, first, ()) = tokio::join!(delayed, first, store);
+    assert_eq!((late.served, runs.count()), (Served::InProgress, 1));
+    assert_eq!((first.status, first.body.as_str()), (201, "charged"));
+    let replay = send(&service, post("k")).await;
+    assert_eq!((replay.replayed, replay.body.as_str(), runs.count()), (true, "charged", 1));
 }
 
 #[tokio::test]

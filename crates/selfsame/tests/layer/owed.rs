@@ -205,6 +205,71 @@ async fn a_claim_that_lands_long_after_it_was_given_up_is_given_back() {
     until_run(&rival, "k").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_claim_that_lands_after_its_run_has_freed_the_key_is_given_back() {
+    for transient in [401, 503, 500] {
+        let two = Two::new(None);
+        two.faulty.set(Fault::LateOnce);
+        let service = two.first.service(held(), move |_| async move {
+            Ok::<_, Infallible>(answer(transient, "answered"))
+        });
+        assert_eq!(send(&service, post("k")).await.status, transient);
+        sleep(Duration::from_secs(2)).await;
+        two.faulty.deliver().await;
+        let rival = charging(&two.second);
+        assert_eq!(send(&rival, post("k")).await.served, Served::InProgress, "{transient}");
+        two.pass(LEASE * 2);
+        let retry = async {
+            loop {
+                let seen = send(&rival, post("k")).await;
+                if seen.status == 201 {
+                    return;
+                }
+                sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let freed = tokio::time::timeout(Duration::from_secs(60), retry).await;
+        assert!(freed.is_ok(), "nothing runs under that claim: {transient}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_ends_waits_until_the_store_has_what_it_is_owed() {
+    let two = Two::new(None);
+    let status = Arc::new(AtomicU16::new(503));
+    assert_eq!(send(&breaking(&two.first, &two.faulty, &status), post("k")).await.status, 503);
+    let drained = two.first.idempotency.drained();
+    tokio::pin!(drained);
+    let early = tokio::time::timeout(Duration::from_secs(60), drained.as_mut()).await;
+    assert!(early.is_err(), "the store is still away");
+    two.faulty.set(Fault::None);
+    drained.await;
+    assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Resumed);
+}
+
+#[tokio::test]
+async fn a_claim_that_landed_unheard_is_given_back_by_the_next_process() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let spool = Spool::new(folder.path().join("spool"));
+    let two = Two::new(Some(spool.clone()));
+    two.faulty.set(Fault::GoesDown);
+    assert_eq!(send(&charging(&two.first), post("k")).await.served, Served::StoreError);
+    // It ends, and does not wait for a store that stays away.
+    two.first.idempotency.drained().await;
+    two.first.idempotency.spool_rest().await;
+    assert_eq!(spool.waiting().expect("readable").len(), 1);
+
+    two.pass(LEASE * 2);
+    let rival = charging(&two.second);
+    assert_eq!(send(&rival, post("k")).await.served, Served::Held);
+    let mut next = Rig::on(two.memory.clone(), two.first.clock.clone());
+    next.idempotency =
+        Idempotency::new(two.memory.clone(), Secret::from_bytes(b"test"), Some(spool.clone()));
+    next.idempotency.land_spooled().await;
+    assert_eq!(send(&rival, post("k")).await.status, 201);
+    assert_eq!(spool.waiting().expect("readable"), []);
+}
+
 /// Sends as many keys as make more than 64 MiB of answers, all of which end while the store is down.
 async fn outgrow_memory(two: &Two, keys: usize, runs: &Runs) {
     let gate = Arc::new(Semaphore::new(0));
