@@ -36,7 +36,7 @@ async fn end(bench: &PostgresBench, store: PostgresStore, name: &str) {
 /// Plans are kept, and this table was known to be empty when they were made.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_find_their_rows_by_the_unique_index() {
-    let bench = PostgresBench::new();
+    let bench = PostgresBench::unused();
     let vacuum = format!("vacuum analyze {}.keys", bench.schema);
     bench.owner().await.batch_execute(&vacuum).await.expect("the owner may");
     let (name, loader_name) = (format!("{} calls", bench.schema), format!("{} load", bench.schema));
@@ -67,7 +67,7 @@ async fn calls_find_their_rows_by_the_unique_index() {
 /// Rows that are claimed together are completed together: their pages must have room for that.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_completion_needs_no_new_index_entry() {
-    let bench = PostgresBench::new();
+    let bench = PostgresBench::unused();
     let sql = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables \
                where schemaname = $1 and relname = 'keys'";
     let updates = async || {
@@ -187,7 +187,7 @@ async fn a_lone_caller_has_one_connection_and_many_have_lanes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sweep_looks_at_each_row_where_it_lies() {
-    let bench = PostgresBench::new();
+    let bench = PostgresBench::unused();
     let (name, loader_name) = (format!("{} sweep", bench.schema), format!("{} fill", bench.schema));
     let loader = bench.store_named(&loader_name).await;
     let asks: Vec<_> = (0..500).map(|at| ask(&format!("k-{at}"))).collect();

@@ -95,6 +95,12 @@ impl PostgresBench {
         Self { schema: used.unwrap_or_else(fresh_schema), is_used, owner: OnceCell::new() }
     }
 
+    /// A schema that no test used before, of whose tables no session of an earlier test is still to report what it
+    /// read.
+    pub(crate) fn unused() -> Self {
+        Self { schema: fresh_schema(), is_used: false, owner: OnceCell::new() }
+    }
+
     /// A session of the owner, over a schema without records.
     pub(crate) async fn owner(&self) -> &Client {
         let prepare = || async {
