@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use selfsame_test_postgres::Server;
 
-use crate::harness::{Gateway, Ledger, Setup, eventually, reply};
+use crate::harness::{Gateway, Ledger, Request, Setup, eventually, reply};
 use crate::postgres::{database, gateway};
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -85,25 +85,34 @@ fn a_key_is_freed_though_its_gateway_was_killed_before_the_database_is_back() {
     assert_freed(&setup.start(), &ledger);
 }
 
-/// Sends keys while nobody hears of their claims, which land, and sees to it that each runs once after.
-fn claim_unheard(setup: impl Fn(&Ledger) -> Setup, stop: impl FnOnce(), go_on: impl FnOnce()) {
-    const KEYS: usize = 20;
-    let ledger = Ledger::start();
-    let gateways = [setup(&ledger).with(SETTINGS).start(), setup(&ledger).with(SETTINGS).start()];
+/// Number of keys of whose claims nobody hears.
+const KEYS: usize = 20;
+
+fn request(gateway: &Gateway, at: usize) -> Request {
+    gateway.post("/charges").key(&format!("k{at}")).json("{}")
+}
+
+/// Sends keys while the store is stopped: nobody hears of their claims, which land once it goes on.
+fn send_unheard(gateway: &Gateway, stop: impl FnOnce()) {
     // All connections are there: what is sent over them may land.
     for at in 0..8 {
-        let warm = gateways[0].post("/charges").key(&format!("warm-{at}")).json("{}").send();
+        let warm = gateway.post("/charges").key(&format!("warm-{at}")).json("{}").send();
         assert_eq!(warm.status, 201);
     }
-    let request =
-        |gateway: &Gateway, at| gateway.post("/charges").key(&format!("k{at}")).json("{}");
     stop();
     thread::scope(|scope| {
         for at in 0..KEYS {
-            let request = request(&gateways[0], at);
+            let request = request(gateway, at);
             scope.spawn(move || request.send().refused("store-unavailable"));
         }
     });
+}
+
+/// Sends keys while nobody hears of their claims, and sees to it that each runs once after.
+fn claim_unheard(setup: impl Fn(&Ledger) -> Setup, stop: impl FnOnce(), go_on: impl FnOnce()) {
+    let ledger = Ledger::start();
+    let gateways = [setup(&ledger).with(SETTINGS).start(), setup(&ledger).with(SETTINGS).start()];
+    send_unheard(&gateways[0], stop);
     pass(2);
     go_on();
     for at in 0..KEYS {
@@ -123,6 +132,24 @@ fn claims_unheard_of_by_a_database_that_hangs_for_longer_than_a_lease_are_given_
         || server.signal_all("STOP"),
         || server.signal_all("CONT"),
     );
+}
+
+#[test]
+fn claims_unheard_of_are_given_back_by_the_gateway_that_is_started_next() {
+    let (server, ledger) = (Server::start(), Ledger::start());
+    let url = database(&server);
+    let first = gateway(&ledger, &url).with(SETTINGS).start();
+    send_unheard(&first, || server.signal_all("STOP"));
+    let (status, setup) = first.terminate();
+    assert!(status.success(), "a store that hangs does not keep it");
+    server.signal_all("CONT");
+    pass(2);
+    let next = setup.start();
+    for at in 0..KEYS {
+        let retry = request(&next, at);
+        eventually("it runs", || (retry.send().status == 201).then_some(()));
+        assert_eq!(ledger.effects(&format!("k{at}")), 1, "k{at}");
+    }
 }
 
 #[test]
