@@ -165,11 +165,6 @@ impl RedisStore {
         self.routes.ask(self.routes.buckets.of(id), lane, access, ask).await
     }
 
-    /// Runs a script about `id`.
-    async fn call(&self, id: &RecordId, access: Access, call: Call) -> Result<Value, StoreError> {
-        self.call_over(Lane::of(id), id, access, call).await
-    }
-
     /// Runs a script about `id`, over the connections of `lane`.
     async fn call_over(
         &self,
