@@ -142,9 +142,8 @@ impl Fault {
         Self { is_over: false, turn: None, ..Self::not_written(message) }
     }
 
-    pub(super) fn timed_out(access: Access, time_out: Duration) -> Self {
-        let message = format!("Redis did not answer within {time_out:?}");
-        Self { kind: unheard(access), ..Self::not_written(message) }
+    pub(super) fn timed_out(access: Access) -> Self {
+        Self { kind: unheard(access), ..Self::not_written("Redis did not answer in time") }
     }
 
     /// What Redis refused changed nothing: no script makes more than one write to a record, and one about several tells of
