@@ -132,6 +132,35 @@ async fn what_was_reopened_is_not_closed_again_by_who_notices_late() {
     assert_eq!(RedisStore::reopen(&url, bench.options()).await.expect("it works"), 0);
 }
 
+/// Keys of what each process has counted, of which there is one here.
+fn own_counts(bench: &RedisBench) -> String {
+    bench.command(&["keys", "selfsame:{0}:own:*"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_has_counted_is_kept_as_long_as_what_it_wrote() {
+    let bench = RedisBench::new();
+    let store = bench.store().await;
+    complete(&store, &ask("first")).await;
+    sleep(COUNTED).await;
+    assert!(!bench.command(&["hkeys", GUARD]).contains("own"), "it would stay for ever");
+    let lives: u64 = bench.command(&["pttl", &own_counts(&bench)]).parse().expect("it ends");
+    let lives = Duration::from_millis(lives);
+    let known_for = RETENTION + LEASE;
+    assert!(lives > known_for && lives < known_for * 2, "{lives:?}");
+    // It has ended, and nothing that it tells of can be missed.
+    bench.pass(known_for + Duration::from_secs(120)).await;
+    bench.command(&["del", &own_counts(&bench)]);
+    for at in 0..2 {
+        complete(&store, &ask(&format!("later-{at}"))).await;
+        sleep(COUNTED).await;
+    }
+    // Now it is missed: what it tells of is known yet.
+    bench.command(&["del", &own_counts(&bench)]);
+    sleep(COUNTED).await;
+    expect_closed(&store, &ask("lost")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_refused_for_the_longest_time_that_any_process_was_asked_for() {
     let bench = RedisBench::new();
