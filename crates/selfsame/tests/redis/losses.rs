@@ -90,6 +90,41 @@ async fn one_that_has_nothing_to_do_knows_what_others_have_written() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_closed_has_counted_all_and_is_not_waited_for() {
+    let bench = RedisBench::new();
+    let (closed, other) = (bench.store().await, bench.store().await);
+    let lease = run(&closed, &ask("running")).await;
+    complete(&closed, &ask("done")).await;
+    closed.close().await;
+    let listed = || {
+        let list = bench.command(&["hget", GUARD, "members"]);
+        let left = list.split(' ').filter(|entry| entry.contains(":-")).count();
+        (left, list.split(' ').count() - left)
+    };
+    assert_eq!(listed(), (1, 1));
+    assert_ne!(bench.command(&["hget", GUARD, "beats"]), "", "its writes are counted");
+    let error = closed.claim(&ask("new")).await.expect_err("others do not wait for it");
+    assert!(error.is_retryable() && error.to_string().contains("closed"), "{error}");
+    let recorded = closed.complete(&lease, &answer("late")).await.expect("an answer is recorded");
+    assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
+    // Longer than the pause between two entries in the list.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(listed(), (1, 1), "it does not come back");
+    complete(&other, &ask("new")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_does_not_wait_for_a_server_that_is_away() {
+    let server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it is open to all");
+    complete(&store, &ask("k")).await;
+    server.signal("STOP");
+    tokio::time::timeout(Duration::from_secs(3), store.close()).await.expect("it ends by itself");
+    server.signal("CONT");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_second_loss_is_noticed_after_the_first_was_cleared() {
     let mut server = Server::start();
     let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;

@@ -139,6 +139,13 @@ impl RedisStore {
         })
     }
 
+    /// Closes the store: it takes no more keys, and other processes need not wait for this one when a server restarts or
+    /// another takes over. Call it at the end of the process, when nothing claims any more; answers may still be
+    /// recorded. It takes a second at most, also where Redis is away.
+    pub async fn close(&self) {
+        self.guard.leave().await;
+    }
+
     /// How this store stands, for who watches over it.
     pub fn health(&self) -> RedisHealth {
         RedisHealth(Arc::downgrade(&self.guard))

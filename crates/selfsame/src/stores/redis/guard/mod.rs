@@ -355,8 +355,11 @@ impl Guard {
         self.facts.lock().insert(name.to_owned(), value.to_vec());
     }
 
-    /// Refuses all claims where others may know the same keys by other records.
+    /// Refuses all claims where others may know the same keys by other records, or do not wait for this process any more.
     pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.members.has_left() {
+            return Err(StoreError::new(StoreErrorKind::NotWritten, "this store is closed"));
+        }
         match self.is_divided.load(Ordering::Relaxed) {
             true => Err(StoreError::new(
                 StoreErrorKind::RecordsLost,

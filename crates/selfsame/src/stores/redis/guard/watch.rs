@@ -112,7 +112,7 @@ impl Guard {
     }
 
     /// Counts what was written since the last time. A count at another server tells nothing of what was written before.
-    async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
+    pub(super) async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
         let path = self.watched[bucket.at()].state.lock().verified;
         let recent = &self.watched[bucket.at()].recent;
         recent.lock().begin_count();
@@ -259,6 +259,13 @@ impl RedisHealth {
     /// For how long no new key is taken, because records were lost; none where all is well.
     pub fn closed_for(&self) -> Option<Duration> {
         self.0.upgrade()?.closed_for()
+    }
+
+    /// Closes the store, see [`RedisStore::close`](super::super::RedisStore::close).
+    pub async fn close(&self) {
+        if let Some(guard) = self.0.upgrade() {
+            guard.leave().await;
+        }
     }
 }
 
