@@ -13,8 +13,25 @@ use crate::support::{RedisBench, complete, run};
 
 /// Where name and count lie.
 const GUARD: &str = "selfsame:{0}:guard";
-/// By when what was written has been counted.
-const COUNTED: Duration = Duration::from_millis(400);
+/// The command that reads the count.
+const COUNT: [&str; 3] = ["hget", GUARD, "beats"];
+
+/// Waits until all that `stores` have written is counted, and each of them knows the count.
+async fn until_counted(count: impl Fn() -> String, stores: &[&RedisStore]) {
+    until("it is counted", || {
+        let count = count().parse::<u64>().ok();
+        count.is_some() && stores.iter().all(|store| store.known_count() == count)
+    })
+    .await;
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
 
 async fn expect_closed(store: &RedisStore, ask: &Ask) {
     for ask in [ask, &retry(ask)] {
@@ -60,7 +77,7 @@ async fn who_starts_after_a_flush_is_told_by_one_that_has_nothing_to_do() {
     let bench = RedisBench::new();
     let idle = bench.store().await;
     complete(&idle, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&idle]).await;
     bench.command(&["flushdb"]);
     let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
     let options = bench.options().settle(Duration::from_secs(2));
@@ -77,10 +94,10 @@ async fn one_that_has_nothing_to_do_knows_what_others_have_written() {
     let busy = open().await.expect("it is open to all");
     let idle = open().await.expect("it is open to all");
     complete(&busy, &ask("kept")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&busy, &idle]).await;
     server.copy_kept();
     complete(&busy, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&busy, &idle]).await;
     server.crash();
     server.go_back();
     server.start_again();
@@ -135,13 +152,13 @@ async fn a_second_loss_is_noticed_after_the_first_was_cleared() {
     let reopened = RedisStore::reopen(&server.url(0), RedisOptions::default()).await;
     assert_eq!(reopened.expect("it works"), 1);
     complete(&store, &ask("kept")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     server.copy_kept();
     server.command(0, &["flushall"]);
     expect_closed(&store, &ask("kept")).await;
     RedisStore::reopen(&server.url(0), RedisOptions::default()).await.expect("it works");
     complete(&store, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     // A backup is restored that knows of a loss, but not of this one.
     server.crash();
     server.go_back();
@@ -155,7 +172,7 @@ async fn what_was_reopened_is_not_closed_again_by_who_notices_late() {
     let (first, second) = (bench.store().await, bench.store().await);
     complete(&first, &ask("k")).await;
     complete(&second, &ask("other")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&first, &second]).await;
     bench.command(&["flushdb"]);
     expect_closed(&first, &ask("k")).await;
     let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
@@ -177,7 +194,7 @@ async fn what_a_process_has_counted_is_kept_as_long_as_what_it_wrote() {
     let bench = RedisBench::new();
     let store = bench.store().await;
     complete(&store, &ask("first")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&store]).await;
     assert!(!bench.command(&["hkeys", GUARD]).contains("own"), "it would stay for ever");
     let lives: u64 = bench.command(&["pttl", &own_counts(&bench)]).parse().expect("it ends");
     let lives = Duration::from_millis(lives);
@@ -188,11 +205,12 @@ async fn what_a_process_has_counted_is_kept_as_long_as_what_it_wrote() {
     bench.command(&["del", &own_counts(&bench)]);
     for at in 0..2 {
         complete(&store, &ask(&format!("later-{at}"))).await;
-        sleep(COUNTED).await;
+        until_counted(|| bench.command(&COUNT), &[&store]).await;
     }
     // Now it is missed: what it tells of is known yet.
     bench.command(&["del", &own_counts(&bench)]);
-    sleep(COUNTED).await;
+    let closed_until = || bench.command(&["hget", GUARD, "closed_until"]);
+    until("the loss is noticed", || !matches!(&*closed_until(), "" | "0")).await;
     expect_closed(&store, &ask("lost")).await;
 }
 
@@ -203,11 +221,11 @@ async fn keys_are_refused_for_the_longest_time_that_any_process_was_asked_for() 
     let long = Ask { retention: day, remember: day * 2, ..ask("long") };
     let before = bench.store().await;
     complete(&before, &long).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&before]).await;
     drop(before);
     let after = bench.store().await;
     complete(&after, &ask("short")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&after]).await;
     bench.command(&["flushdb"]);
     expect_closed(&after, &long).await;
     bench.pass(day * 3 - MARGIN).await;
@@ -235,10 +253,10 @@ async fn a_server_that_went_back_in_time_is_noticed_and_serves_what_it_knows() {
     let store = store.expect("it is open to all");
     complete(&store, &ask("kept")).await;
     let running = run(&store, &ask("running")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     server.copy_kept();
     complete(&store, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     server.crash();
     // As a replica that takes over and has not got the last of it.
     server.go_back();
@@ -281,7 +299,7 @@ async fn a_crash_that_loses_nothing_closes_nothing() {
     let store = store.expect("it is open to all");
     for round in 0..3 {
         complete(&store, &ask(&format!("before-{round}"))).await;
-        sleep(COUNTED).await;
+        until_counted(|| server.command(0, &COUNT), &[&store]).await;
         server.crash();
         server.start_again();
         complete(&store, &ask(&format!("after-{round}"))).await;

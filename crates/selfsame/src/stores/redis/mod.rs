@@ -151,6 +151,13 @@ impl RedisStore {
         RedisHealth(Arc::downgrade(&self.guard))
     }
 
+    /// The count by which losses are noticed, as far as this process knows it; none while it has writes that are not counted.
+    /// For tests.
+    #[doc(hidden)]
+    pub fn known_count(&self) -> Option<u64> {
+        self.guard.known_count()
+    }
+
     /// Where the record of `id` lies.
     fn key(&self, id: &RecordId) -> String {
         self.routes.buckets.key(id)

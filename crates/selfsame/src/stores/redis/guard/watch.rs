@@ -200,6 +200,14 @@ impl Guard {
         Ok(Look { call: found.call, is_lost })
     }
 
+    /// The count of the first bucket, as far as this process knows it; none while it has writes that are not counted.
+    pub(in super::super) fn known_count(&self) -> Option<u64> {
+        let watched = &self.watched[Bucket::FIRST.at()];
+        let is_due = watched.has_written.load(Ordering::SeqCst);
+        let is_counted = !is_due && !watched.is_counting.load(Ordering::SeqCst);
+        is_counted.then(|| watched.state.lock().known.beats)
+    }
+
     /// How long no new key is taken, at least in one bucket.
     fn closed_for(&self) -> Option<Duration> {
         let now = Instant::now();
