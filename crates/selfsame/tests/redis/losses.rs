@@ -7,8 +7,9 @@ use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, RETENTION, answer, ask, retry};
 use selfsame_core::{Ask, Claimed, Facts, Fenced, Recorded, Release, Store};
 use selfsame_test_redis::Server;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use crate::relay::Relay;
 use crate::support::{RedisBench, complete, run};
 
 /// Where name and count lie.
@@ -182,6 +183,33 @@ async fn what_was_reopened_is_not_closed_again_by_who_notices_late() {
         bench.pass(RETENTION + MARGIN).await;
     }
     assert_eq!(RedisStore::reopen(&url, bench.options()).await.expect("it works"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_stopped_through_two_losses_closes_nothing_again() {
+    let server = Server::start();
+    let relay = Relay::to(&server);
+    let options = || RedisOptions::default().settle(Duration::ZERO);
+    let stopped = RedisStore::open(&relay.url(), options()).await.expect("it is open to all");
+    complete(&stopped, &ask("before")).await;
+    let url = server.url(0);
+    let other = RedisStore::open(&url, options()).await.expect("it is open to all");
+    relay.hold_up();
+    for loss in 0..2 {
+        complete(&other, &ask(&format!("lost-{loss}"))).await;
+        server.command(0, &["flushall"]);
+        expect_closed(&other, &ask(&format!("lost-{loss}"))).await;
+        assert_eq!(RedisStore::reopen(&url, options()).await.expect("it works"), 1);
+    }
+    relay.let_go_on();
+    let new = ask("new");
+    let begun = Instant::now();
+    while stopped.claim(&new).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it takes keys again");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(RedisStore::reopen(&url, options()).await.expect("it works"), 0);
+    complete(&other, &ask("another")).await;
 }
 
 /// Keys of what each process has counted, of which there is one here.

@@ -77,6 +77,16 @@ impl Relay {
         self.wrong.dead.store(made, Ordering::SeqCst);
     }
 
+    /// Nothing is passed on until `let_go_on`, as if the process that uses this were stopped.
+    pub(crate) fn hold_up(&self) {
+        self.wrong.dead.store(usize::MAX, Ordering::SeqCst);
+    }
+
+    /// New connections work again.
+    pub(crate) fn let_go_on(&self) {
+        self.kill_silently();
+    }
+
     /// Sets the server's clock, as far as can be told from here.
     pub(crate) fn set_clock(&self, seconds_off: i64) {
         self.wrong.seconds_off.store(seconds_off, Ordering::SeqCst);

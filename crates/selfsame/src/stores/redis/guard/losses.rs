@@ -94,16 +94,21 @@ impl Guard {
     }
 
     async fn close(&self, bucket: Bucket, because: Because) -> Result<Said, Fault> {
-        let known = self.watched[bucket.at()].state.lock().known.clone();
+        let (known, missed) = {
+            let state = self.watched[bucket.at()].state.lock();
+            (state.known.clone(), state.missed.clone())
+        };
         let call = self
             .compare(&CLOSE, bucket, &known)
             .number(self.longest_ms())
             .arg(random_id())
-            .number(u64::from(because == Because::Beside));
+            .number(u64::from(because == Because::Beside))
+            .arg(missed);
         let answer = self.call(bucket, call).await?;
-        let said: Result<(u64, String, u64, u64, u8), _> = redis::from_redis_value(answer);
+        let said: Result<(u64, String, u64, u64, u8, String), _> = redis::from_redis_value(answer);
         let said = said.map_err(|_| Fault::strange(Access::Write));
-        let (now, id, beats, closed_until, closed) = said?;
+        let (now, id, beats, closed_until, closed, missed) = said?;
+        self.watched[bucket.at()].state.lock().missed = missed;
         Ok(Said {
             now: Timestamp::from_millis(now),
             closed_until: Timestamp::from_millis(closed_until),

@@ -129,6 +129,8 @@ struct Watched {
 #[derive(Default)]
 struct Seen {
     known: Known,
+    /// Names that the guard had before, as the guard itself last had them: it may lose them with all else.
+    missed: String,
     /// The way by which nothing was missed, as all processes have confirmed.
     verified: Option<Path>,
     /// Until when no new key is taken, by our clock.
@@ -268,12 +270,15 @@ impl Guard {
     async fn meet(&self, bucket: Bucket) -> Result<(bool, Duration), Fault> {
         let answer =
             self.call(bucket, Call::new(&MEET, &self.key(bucket)).arg(random_id())).await?;
-        let read: Result<(bool, String, u64, u64, u64), _> = redis::from_redis_value(answer);
-        let (is_made, id, beats, window_ms, age_ms) =
+        let read: Result<(bool, String, u64, u64, u64, String), _> =
+            redis::from_redis_value(answer);
+        let (is_made, id, beats, window_ms, age_ms, missed) =
             read.map_err(|_| Fault::strange(Access::Write))?;
         self.window_ms.fetch_max(window_ms, Ordering::Relaxed);
         let known = Known { id: id.clone().into(), ..Known::default() };
-        self.watched[bucket.at()].state.lock().known = known;
+        let mut state = self.watched[bucket.at()].state.lock();
+        (state.known, state.missed) = (known, missed);
+        drop(state);
         self.learn(bucket, &id, beats);
         Ok((is_made, Duration::from_millis(age_ms)))
     }
