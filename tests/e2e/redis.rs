@@ -61,6 +61,18 @@ fn while_redis_is_away_nothing_runs_and_answers_wait_for_it() {
 }
 
 #[test]
+fn a_gateway_that_ends_takes_itself_off_the_list() {
+    let server = Server::start();
+    let ledger = Ledger::start();
+    let ending = gateway(&ledger, &server.url(0)).start();
+    assert_eq!(ending.post("/charges").key("k").json("{}").send().status, 201);
+    let (status, _) = ending.terminate();
+    assert!(status.success(), "{status}");
+    let members = server.command(0, &["hget", "selfsame:{0}:guard", "members"]);
+    assert!(members.contains(":-"), "{members}");
+}
+
+#[test]
 fn after_a_flush_nothing_that_ran_runs_again() {
     let server = Server::start();
     let ledger = Ledger::start();

@@ -148,6 +148,7 @@ impl Gateway {
     /// Serves until told to stop; then running work ends, within the drain time-out.
     pub(crate) async fn run(mut self) -> Result<()> {
         let hangups = background::spawn(live::follow(self.live.clone(), live::hangups()?));
+        let redis = self.admin.redis.clone();
         let admin = background::spawn(admin::serve(self.admin_listener, self.admin));
         let checkpoints =
             self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
@@ -176,6 +177,9 @@ impl Gateway {
         let _ended = completer.await;
         if let Some(audit) = self.audit {
             audit.end().await;
+        }
+        if let Some(redis) = redis {
+            redis.close().await;
         }
         admin.abort();
         hangups.abort();

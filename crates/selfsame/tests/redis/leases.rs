@@ -1,9 +1,74 @@
 //! Leases of many runs, renewed over a connection of their own.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::shared_leases;
-use crate::support::RedisBench;
+use selfsame::stores::{RedisOptions, RedisStore};
+use selfsame_core::conformance::samples::ask;
+use selfsame_core::{Ask, Fenced, Lease, Store};
+use selfsame_test_redis::Server;
+use tokio::time::Instant;
+
+use crate::relay::Relay;
+use crate::support::{RedisBench, USER, run, unverified};
+use crate::{cluster, sentinel, shared_leases};
+
+/// Leases that are shorter than two time-outs of a call.
+const SHORT: [Duration; 3] =
+    [Duration::from_secs(3), Duration::from_secs(4), Duration::from_secs(8)];
+
+/// One run for each of those.
+async fn short_runs(store: &RedisStore) -> Vec<Lease> {
+    let mut leases = Vec::new();
+    for lease in SHORT {
+        leases.push(run(store, &Ask { lease, ..ask(&format!("{lease:?}")) }).await);
+    }
+    leases
+}
+
+/// A renewal fails early enough to be tried again: two thirds of the lease are left when it is due.
+async fn expect_failure_in_time(store: &RedisStore, lease: &Lease) {
+    let begun = Instant::now();
+    store.renew(lease).await.expect_err("nobody answers");
+    let (took, length) = (begun.elapsed(), lease.length);
+    assert!(took < length / 3, "{took:?} of {length:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_over_a_dead_connection_is_tried_again_before_the_lease_ends() {
+    let server = Server::start();
+    let relay = Relay::to(&server);
+    let store = RedisStore::open(&relay.url(), RedisOptions::default()).await.expect("it is open");
+    let leases = short_runs(&store).await;
+    for lease in &leases {
+        assert_eq!(store.renew(lease).await.expect("it works"), Fenced::Applied);
+        relay.kill_silently();
+        expect_failure_in_time(&store, lease).await;
+        let renewed = store.renew(lease).await.expect("another connection is made");
+        assert_eq!(renewed, Fenced::Applied);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_waits_for_a_part_of_its_lease_only() {
+    let server = Server::start();
+    let (watched, cluster) = (sentinel::start(), cluster::start());
+    let masters = cluster.masters();
+    let masters = masters.iter().map(|at| cluster.server(*at)).collect();
+    for (url, servers) in [
+        (server.url(0), vec![&server]),
+        (watched.url_as(USER), vec![watched.server(0)]),
+        (cluster.url_as(USER), masters),
+    ] {
+        let store = RedisStore::open(&url, unverified()).await.expect("it is open");
+        let leases = short_runs(&store).await;
+        servers.iter().for_each(|server| server.signal("STOP"));
+        for lease in &leases {
+            expect_failure_in_time(&store, lease).await;
+        }
+        servers.iter().for_each(|server| server.signal("CONT"));
+    }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_lease_is_lost_of_many_runs() {

@@ -7,14 +7,32 @@ use selfsame_core::conformance::Bench;
 use selfsame_core::conformance::samples::{LEASE, MARGIN, RETENTION, answer, ask, retry};
 use selfsame_core::{Ask, Claimed, Facts, Fenced, Recorded, Release, Store};
 use selfsame_test_redis::Server;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use crate::relay::Relay;
 use crate::support::{RedisBench, complete, run};
 
 /// Where name and count lie.
 const GUARD: &str = "selfsame:{0}:guard";
-/// By when what was written has been counted.
-const COUNTED: Duration = Duration::from_millis(400);
+/// The command that reads the count.
+const COUNT: [&str; 3] = ["hget", GUARD, "beats"];
+
+/// Waits until all that `stores` have written is counted, and each of them knows the count.
+async fn until_counted(count: impl Fn() -> String, stores: &[&RedisStore]) {
+    until("it is counted", || {
+        let count = count().parse::<u64>().ok();
+        count.is_some() && stores.iter().all(|store| store.known_count() == count)
+    })
+    .await;
+}
+
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{what}");
+        sleep(Duration::from_millis(20)).await;
+    }
+}
 
 async fn expect_closed(store: &RedisStore, ask: &Ask) {
     for ask in [ask, &retry(ask)] {
@@ -60,7 +78,7 @@ async fn who_starts_after_a_flush_is_told_by_one_that_has_nothing_to_do() {
     let bench = RedisBench::new();
     let idle = bench.store().await;
     complete(&idle, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&idle]).await;
     bench.command(&["flushdb"]);
     let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
     let options = bench.options().settle(Duration::from_secs(2));
@@ -77,16 +95,51 @@ async fn one_that_has_nothing_to_do_knows_what_others_have_written() {
     let busy = open().await.expect("it is open to all");
     let idle = open().await.expect("it is open to all");
     complete(&busy, &ask("kept")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&busy, &idle]).await;
     server.copy_kept();
     complete(&busy, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&busy, &idle]).await;
     server.crash();
     server.go_back();
     server.start_again();
     expect_closed(&idle, &ask("lost")).await;
     let known = idle.claim(&retry(&ask("kept"))).await.expect("what is known is answered");
     assert!(matches!(known, Claimed::Replay(_)), "{known:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_is_closed_has_counted_all_and_is_not_waited_for() {
+    let bench = RedisBench::new();
+    let (closed, other) = (bench.store().await, bench.store().await);
+    let lease = run(&closed, &ask("running")).await;
+    complete(&closed, &ask("done")).await;
+    closed.close().await;
+    let listed = || {
+        let list = bench.command(&["hget", GUARD, "members"]);
+        let left = list.split(' ').filter(|entry| entry.contains(":-")).count();
+        (left, list.split(' ').count() - left)
+    };
+    assert_eq!(listed(), (1, 1));
+    assert_ne!(bench.command(&["hget", GUARD, "beats"]), "", "its writes are counted");
+    let error = closed.claim(&ask("new")).await.expect_err("others do not wait for it");
+    assert!(error.is_retryable() && error.to_string().contains("closed"), "{error}");
+    let recorded = closed.complete(&lease, &answer("late")).await.expect("an answer is recorded");
+    assert!(matches!(recorded, Recorded::Until(_)), "{recorded:?}");
+    // Longer than the pause between two entries in the list.
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(listed(), (1, 1), "it does not come back");
+    complete(&other, &ask("new")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn closing_does_not_wait_for_a_server_that_is_away() {
+    let server = Server::start();
+    let store = RedisStore::open(&server.url(0), RedisOptions::default()).await;
+    let store = store.expect("it is open to all");
+    complete(&store, &ask("k")).await;
+    server.signal("STOP");
+    tokio::time::timeout(Duration::from_secs(3), store.close()).await.expect("it ends by itself");
+    server.signal("CONT");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,13 +153,13 @@ async fn a_second_loss_is_noticed_after_the_first_was_cleared() {
     let reopened = RedisStore::reopen(&server.url(0), RedisOptions::default()).await;
     assert_eq!(reopened.expect("it works"), 1);
     complete(&store, &ask("kept")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     server.copy_kept();
     server.command(0, &["flushall"]);
     expect_closed(&store, &ask("kept")).await;
     RedisStore::reopen(&server.url(0), RedisOptions::default()).await.expect("it works");
     complete(&store, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     // A backup is restored that knows of a loss, but not of this one.
     server.crash();
     server.go_back();
@@ -120,7 +173,7 @@ async fn what_was_reopened_is_not_closed_again_by_who_notices_late() {
     let (first, second) = (bench.store().await, bench.store().await);
     complete(&first, &ask("k")).await;
     complete(&second, &ask("other")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&first, &second]).await;
     bench.command(&["flushdb"]);
     expect_closed(&first, &ask("k")).await;
     let url = crate::support::SERVER.url_as(crate::support::USER, bench.database);
@@ -133,17 +186,74 @@ async fn what_was_reopened_is_not_closed_again_by_who_notices_late() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_was_stopped_through_two_losses_closes_nothing_again() {
+    let server = Server::start();
+    let relay = Relay::to(&server);
+    let options = || RedisOptions::default().settle(Duration::ZERO);
+    let stopped = RedisStore::open(&relay.url(), options()).await.expect("it is open to all");
+    complete(&stopped, &ask("before")).await;
+    let url = server.url(0);
+    let other = RedisStore::open(&url, options()).await.expect("it is open to all");
+    relay.hold_up();
+    for loss in 0..2 {
+        complete(&other, &ask(&format!("lost-{loss}"))).await;
+        server.command(0, &["flushall"]);
+        expect_closed(&other, &ask(&format!("lost-{loss}"))).await;
+        assert_eq!(RedisStore::reopen(&url, options()).await.expect("it works"), 1);
+    }
+    relay.let_go_on();
+    let new = ask("new");
+    let begun = Instant::now();
+    while stopped.claim(&new).await.is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "it takes keys again");
+        sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(RedisStore::reopen(&url, options()).await.expect("it works"), 0);
+    complete(&other, &ask("another")).await;
+}
+
+/// Keys of what each process has counted, of which there is one here.
+fn own_counts(bench: &RedisBench) -> String {
+    bench.command(&["keys", "selfsame:{0}:own:*"])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_process_has_counted_is_kept_as_long_as_what_it_wrote() {
+    let bench = RedisBench::new();
+    let store = bench.store().await;
+    complete(&store, &ask("first")).await;
+    until_counted(|| bench.command(&COUNT), &[&store]).await;
+    assert!(!bench.command(&["hkeys", GUARD]).contains("own"), "it would stay for ever");
+    let lives: u64 = bench.command(&["pttl", &own_counts(&bench)]).parse().expect("it ends");
+    let lives = Duration::from_millis(lives);
+    let known_for = RETENTION + LEASE;
+    assert!(lives > known_for && lives < known_for * 2, "{lives:?}");
+    // It has ended, and nothing that it tells of can be missed.
+    bench.pass(known_for + Duration::from_secs(120)).await;
+    bench.command(&["del", &own_counts(&bench)]);
+    for at in 0..2 {
+        complete(&store, &ask(&format!("later-{at}"))).await;
+        until_counted(|| bench.command(&COUNT), &[&store]).await;
+    }
+    // Now it is missed: what it tells of is known yet.
+    bench.command(&["del", &own_counts(&bench)]);
+    let closed_until = || bench.command(&["hget", GUARD, "closed_until"]);
+    until("the loss is noticed", || !matches!(&*closed_until(), "" | "0")).await;
+    expect_closed(&store, &ask("lost")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn keys_are_refused_for_the_longest_time_that_any_process_was_asked_for() {
     let bench = RedisBench::new();
     let day = Duration::from_secs(24 * 60 * 60);
     let long = Ask { retention: day, remember: day * 2, ..ask("long") };
     let before = bench.store().await;
     complete(&before, &long).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&before]).await;
     drop(before);
     let after = bench.store().await;
     complete(&after, &ask("short")).await;
-    sleep(COUNTED).await;
+    until_counted(|| bench.command(&COUNT), &[&after]).await;
     bench.command(&["flushdb"]);
     expect_closed(&after, &long).await;
     bench.pass(day * 3 - MARGIN).await;
@@ -171,10 +281,10 @@ async fn a_server_that_went_back_in_time_is_noticed_and_serves_what_it_knows() {
     let store = store.expect("it is open to all");
     complete(&store, &ask("kept")).await;
     let running = run(&store, &ask("running")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     server.copy_kept();
     complete(&store, &ask("lost")).await;
-    sleep(COUNTED).await;
+    until_counted(|| server.command(0, &COUNT), &[&store]).await;
     server.crash();
     // As a replica that takes over and has not got the last of it.
     server.go_back();
@@ -217,7 +327,7 @@ async fn a_crash_that_loses_nothing_closes_nothing() {
     let store = store.expect("it is open to all");
     for round in 0..3 {
         complete(&store, &ask(&format!("before-{round}"))).await;
-        sleep(COUNTED).await;
+        until_counted(|| server.command(0, &COUNT), &[&store]).await;
         server.crash();
         server.start_again();
         complete(&store, &ask(&format!("after-{round}"))).await;

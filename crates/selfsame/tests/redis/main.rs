@@ -9,6 +9,7 @@ mod failover;
 mod keeping;
 mod leases;
 mod losses;
+mod memory;
 mod opening;
 mod relay;
 mod replicas;

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -27,6 +27,10 @@ struct Wrong {
     seconds_off: AtomicI64,
     /// Words of which others of the same length are made on the way there.
     said_as: Mutex<Option<(&'static [u8], &'static [u8])>>,
+    /// The number of connections up to now.
+    made: AtomicUsize,
+    /// The number of those, from the first on, that are dead: nothing is passed on, and nobody is told.
+    dead: AtomicUsize,
 }
 
 impl Relay {
@@ -44,9 +48,15 @@ impl Relay {
                 let (there, back) = (passing.clone(), passing.clone());
                 let is_mute = Arc::new(AtomicBool::new(false));
                 let is_muted = is_mute.clone();
-                thread::spawn(move || pass(near, far, |bytes| there.ask(bytes, &is_mute)));
-                let answer = move |bytes: &mut [u8]| back.answer(bytes, &is_muted);
-                thread::spawn(move || pass(back_from, back_to, answer));
+                let at = passing.made.fetch_add(1, Ordering::SeqCst);
+                thread::spawn(move || {
+                    let ask = |bytes: &mut [u8]| there.ask(bytes, &is_mute);
+                    pass(near, far, ask, || there.is_dead(at));
+                });
+                thread::spawn(move || {
+                    let answer = |bytes: &mut [u8]| back.answer(bytes, &is_muted);
+                    pass(back_from, back_to, answer, || back.is_dead(at));
+                });
             }
         });
         Self { port, wrong }
@@ -59,6 +69,22 @@ impl Relay {
     /// The answer to the next command about `key` is not heard.
     pub(crate) fn mute(&self, key: String) {
         *self.wrong.unanswered.lock().expect("no panic holds it") = Some(key);
+    }
+
+    /// Nothing more is passed on over the connections there are; new ones work.
+    pub(crate) fn kill_silently(&self) {
+        let made = self.wrong.made.load(Ordering::SeqCst);
+        self.wrong.dead.store(made, Ordering::SeqCst);
+    }
+
+    /// Nothing is passed on until `let_go_on`, as if the process that uses this were stopped.
+    pub(crate) fn hold_up(&self) {
+        self.wrong.dead.store(usize::MAX, Ordering::SeqCst);
+    }
+
+    /// New connections work again.
+    pub(crate) fn let_go_on(&self) {
+        self.kill_silently();
     }
 
     /// Sets the server's clock, as far as can be told from here.
@@ -74,6 +100,11 @@ impl Relay {
 }
 
 impl Wrong {
+    /// Tells whether nothing is passed on over the connection of this number.
+    fn is_dead(&self, at: usize) -> bool {
+        at < self.dead.load(Ordering::SeqCst)
+    }
+
     fn ask(&self, bytes: &mut [u8], is_mute: &AtomicBool) -> bool {
         let is_about = |key: &mut String| !places(bytes, key.as_bytes()).is_empty();
         if self.unanswered.lock().expect("no panic holds it").take_if(is_about).is_some() {
@@ -111,9 +142,17 @@ fn places(bytes: &[u8], words: &[u8]) -> Vec<usize> {
     windows.filter(|(_, window)| *window == words).map(|(at, _)| at).collect()
 }
 
-fn pass(mut from: TcpStream, mut to: TcpStream, through: impl Fn(&mut [u8]) -> bool) {
+fn pass(
+    mut from: TcpStream,
+    mut to: TcpStream,
+    through: impl Fn(&mut [u8]) -> bool,
+    is_dead: impl Fn() -> bool,
+) {
     let mut bytes = [0; 16 * 1024];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if is_dead() {
+            continue;
+        }
         if !through(&mut bytes[..read]) || to.write_all(&bytes[..read]).is_err() {
             break;
         }

@@ -69,6 +69,7 @@ impl AtOnce {
         match said {
             Said::New(_) | Said::Known(..) => self.clock.tell(told, asked_at),
             Said::Doubted(..) => self.clock.forget(),
+            Said::Unwritten(_) => {}
         }
     }
 }
@@ -96,6 +97,7 @@ impl RedisStore {
                 self.at_once.is_possible.store(false, Ordering::Relaxed);
                 return Ok(None);
             }
+            Err(fault) if fault.is_out_of_memory => return Ok(Some(Said::Unwritten(fault.into()))),
             Ok(_) => return Err(strange(Access::Claim)),
             Err(fault) => return Err(fault.into()),
         };

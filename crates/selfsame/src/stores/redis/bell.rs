@@ -169,7 +169,7 @@ impl Ringer {
     ) -> Result<T, Fault> {
         match timeout(self.time_out, call).await {
             Ok(answer) => answer.map_err(|error| Fault::of(&error, Access::Read)),
-            Err(_) => Err(Fault::timed_out(Access::Read, self.time_out)),
+            Err(_) => Err(Fault::timed_out(Access::Read)),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Claims: a key that is new is claimed in one step; core's rules decide about any other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Value;
@@ -14,7 +15,7 @@ use super::node::Lane;
 use super::scripts::{CLAIM, Call};
 use super::trouble::Access;
 use super::value::{self, Draft, Moment};
-use super::{RedisStore, strange};
+use super::{RedisStore, link, strange};
 use crate::stores::durable::fit;
 use crate::stores::may_have_landed;
 
@@ -31,6 +32,8 @@ pub(super) enum Said {
     Known(Timestamp, Vec<u8>),
     /// Records were lost, of which this may be one, or what was written of it last.
     Doubted(Timestamp, Option<Vec<u8>>),
+    /// Redis has no memory for a claim, so nothing was written or read.
+    Unwritten(StoreError),
 }
 
 /// A first claim that was made.
@@ -75,6 +78,7 @@ impl RedisStore {
                     self.guard.find_out(bucket).await?;
                     continue;
                 }
+                Said::Unwritten(error) => return Box::pin(self.known_or(ask, error)).await,
             };
             was_doubted = is_doubted;
             let found = value::read(&ask.id, &value)?;
@@ -121,6 +125,16 @@ impl RedisStore {
         }
     }
 
+    /// Answers a claim by its record alone; `error` where the answer would have to be written first. A record of whatever age
+    /// proves what it says, and nothing runs by it.
+    async fn known_or(&self, ask: &Ask, error: StoreError) -> Result<Claimed, StoreError> {
+        let Ok((now, Some(found))) = self.read(&ask.id).await else { return Err(error) };
+        match claim_by_rule(Some(&found.record), ask, now) {
+            (claimed, None) => Ok(claimed),
+            (_, Some(_)) => Err(error),
+        }
+    }
+
     async fn claim_new(&self, ask: &Ask) -> Result<Said, StoreError> {
         if self.guard.is_verified(self.routes.buckets.of(&ask.id))
             && let Some(now) = self.at_once.time()
@@ -143,8 +157,12 @@ impl RedisStore {
             .number(guard.beats())
             .number(ahead_ms);
         let asked_at = self.at_once.here();
-        let Value::Array(said) = self.call(&ask.id, Access::Claim, call).await? else {
-            return Err(strange(Access::Write));
+        let call = Arc::new(call);
+        let said = match self.ask(&ask.id, Access::Claim, link::Ask::Script(&call)).await {
+            Ok(Value::Array(said)) => said,
+            Err(fault) if fault.is_out_of_memory => return Ok(Said::Unwritten(fault.into())),
+            Ok(_) => return Err(strange(Access::Write)),
+            Err(fault) => return Err(fault.into()),
         };
         let mut said = said.into_iter();
         let mut number = || {

@@ -1,25 +1,30 @@
 -- A node misses records, of this guard's or of one beside it: no new key is taken for as long as they would have been known.
 -- The guard gets another name, and the names it had are kept: a node that knows one of those misses what was missed before,
 -- and closes nothing again, even where an operator has reopened since.
-local ahead, member, id, beats, own, window, new_id, beside = unpack(ARGV)
-local now = time(ahead)
-local found, counted, mine, closed, missed, longest =
-  unpack(redis.call('HMGET', KEYS[1], 'id', 'beats', 'own:' .. member, 'closed_until', 'missed', 'window'))
-counted, mine, closed = tonumber(counted or 0), tonumber(mine or 0), tonumber(closed or 0)
-missed, window = missed or '', math.max(tonumber(window), tonumber(longest or 0))
-local is_lost = found ~= id or counted < tonumber(beats) or mine < tonumber(own)
+local ahead, id, beats, own, own_until, window, new_id, beside, remembered = unpack(ARGV)
+local now, found, counted, _, is_lost = counts(ahead, id, beats, own, own_until)
+local closed, missed, longest = unpack(redis.call('HMGET', KEYS[1], 'closed_until', 'missed', 'window'))
+closed, missed = tonumber(closed or 0), missed or ''
+window = math.max(tonumber(window), tonumber(longest or 0))
 local is_closed_before = found and string.find(missed, id, 1, true) or not is_lost and closed > now
 if not is_lost and beside == '0' then
-  return { now, found, counted, mine, closed, 0 }
+  return { now, found, counted, closed, 0, missed }
 elseif is_closed_before then
-  return { now, found, counted, mine, closed, 1 }
+  return { now, found, counted, closed, 1, missed }
 end
 closed = math.max(closed, now + window)
+-- Older names may be lost as well. A node that was stopped may yet know one of them.
+for name in string.gmatch(remembered, '%S+') do
+  if not string.find(missed, name, 1, true) then
+    missed = missed .. ' ' .. name
+  end
+end
 missed = missed .. ' ' .. id
 if found and found ~= id then
   missed = missed .. ' ' .. found
 end
 -- The last ones are enough: nodes look every second.
-redis.call('HSET', KEYS[1], 'id', new_id, 'beats', counted, 'closed_until', closed, 'missed', string.sub(missed, -1056),
+missed = string.sub(missed, -1056)
+redis.call('HSET', KEYS[1], 'id', new_id, 'beats', counted, 'closed_until', closed, 'missed', missed,
   'window', window)
-return { now, new_id, counted, mine, closed, 2 }
+return { now, new_id, counted, closed, 2, missed }

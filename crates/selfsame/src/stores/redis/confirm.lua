@@ -1,11 +1,11 @@
 -- A node that misses nothing here says so: in answer to the call that is there, or by a call of its own, which all nodes
 -- answer. Tells which call was there before.
-local member, id, beats, own, call = unpack(ARGV)
-local found = redis.call('HMGET', KEYS[1], 'id', 'beats', 'own:' .. member, 'call')
-if found[1] ~= id or tonumber(found[2] or 0) < tonumber(beats) or tonumber(found[3] or 0) < tonumber(own) then
+local ahead, id, beats, own, own_until, member, call = unpack(ARGV)
+local _, _, _, _, is_missed = counts(ahead, id, beats, own, own_until)
+if is_missed then
   return 0
 end
-local before = found[4] or ''
+local before = redis.call('HGET', KEYS[1], 'call') or ''
 if call ~= '' then
   redis.call('HSET', KEYS[1], 'call', call .. ' ' .. member)
 elseif before ~= '' and not string.find(before, ' ' .. member, 1, true) then

@@ -131,13 +131,22 @@ impl Link {
         access: Access,
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
-        let until = Instant::now() + time_out;
-        match self.ask_once(access, &ask, until).await {
-            Err(fault) if fault.is_over && Instant::now() < until => {
-                self.ask_once(access, &ask, until).await
-            }
-            answered => answered,
-        }
+        self.ask_until(Instant::now() + time_out, access, ask).await
+    }
+
+    /// The same with the time at which it ends.
+    pub(super) async fn ask_until(
+        &self,
+        until: Instant,
+        access: Access,
+        ask: Ask<'_>,
+    ) -> Result<Value, Fault> {
+        let first = match self.ask_once(access, &ask, until).await {
+            Err(fault) if fault.is_over && Instant::now() < until => fault,
+            answered => return answered,
+        };
+        let second = self.ask_once(access, &ask, until).await;
+        second.map_err(|fault| fault.after(first.kind))
     }
 
     /// What Redis answers by then.
@@ -176,7 +185,7 @@ impl Link {
     ) -> Result<Value, Fault> {
         let answer = match answer {
             Ok(answer) => answer.map_err(|error| Fault::of(&error, access)),
-            Err(_) => Err(Fault::timed_out(access, self.time_out)),
+            Err(_) => Err(Fault::timed_out(access)),
         };
         let answer = match (answer, ask) {
             (Ok(answer), Ask::Script(call)) if self.wait_replicas > 0 && call.wrote(&answer) => {
@@ -210,7 +219,7 @@ impl Link {
                 let fault = Fault::of(&error, Access::Write);
                 Err(Fault { kind: StoreErrorKind::MayHaveLanded, ..fault })
             }
-            Err(_) => Err(Fault::timed_out(Access::Write, self.time_out)),
+            Err(_) => Err(Fault::timed_out(Access::Write)),
         }
     }
 

@@ -5,5 +5,6 @@ local is_made = redis.call('HSETNX', KEYS[1], 'id', ARGV[1])
 if is_made == 1 then
   redis.call('HSET', KEYS[1], 'made_at', string.format('%.0f', now))
 end
-local found = redis.call('HMGET', KEYS[1], 'id', 'beats', 'window', 'made_at')
-return { is_made, found[1], tonumber(found[2] or 0), tonumber(found[3] or 0), math.max(0, now - (found[4] or 0)) }
+local found = redis.call('HMGET', KEYS[1], 'id', 'beats', 'window', 'made_at', 'missed')
+local age = math.max(0, now - (found[4] or 0))
+return { is_made, found[1], tonumber(found[2] or 0), tonumber(found[3] or 0), age, found[5] or '' }

@@ -139,9 +139,23 @@ impl RedisStore {
         })
     }
 
+    /// Closes the store: it takes no more keys, and other processes need not wait for this one when a server restarts or
+    /// another takes over. Call it at the end of the process, when nothing claims any more; answers may still be
+    /// recorded. It takes a second at most, also where Redis is away.
+    pub async fn close(&self) {
+        self.guard.leave().await;
+    }
+
     /// How this store stands, for who watches over it.
     pub fn health(&self) -> RedisHealth {
         RedisHealth(Arc::downgrade(&self.guard))
+    }
+
+    /// The count by which losses are noticed, as far as this process knows it; none while it has writes that are not counted.
+    /// For tests.
+    #[doc(hidden)]
+    pub fn known_count(&self) -> Option<u64> {
+        self.guard.known_count()
     }
 
     /// Where the record of `id` lies.
@@ -163,11 +177,6 @@ impl RedisStore {
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
         self.routes.ask(self.routes.buckets.of(id), lane, access, ask).await
-    }
-
-    /// Runs a script about `id`.
-    async fn call(&self, id: &RecordId, access: Access, call: Call) -> Result<Value, StoreError> {
-        self.call_over(Lane::of(id), id, access, call).await
     }
 
     /// Runs a script about `id`, over the connections of `lane`.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use selfsame_core::RecordId;
+use selfsame_core::{Lease, RecordId};
+use tokio::time::Instant;
 
 use super::link::Link;
 use super::load::Load;
@@ -22,13 +23,20 @@ const CALLS_EACH: usize = 16;
 /// How long a step of a scan may take.
 const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 
+/// Part of a lease that one try to renew it may take: others must fit into what is left of it.
+const TRIES_PER_LEASE: u32 = 6;
+const SHORTEST_TRY: Duration = Duration::from_millis(250);
+
 /// Which of the connections carries a call.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Lane {
     /// One for calls about records, by a number that spreads those.
     Record(u8),
     /// Renewals: the leases of running work never wait behind claims and completions.
-    Renewal,
+    Renewal {
+        /// Time at which this try ends.
+        until: Instant,
+    },
     /// What counts them, and waits for replicas as they do.
     Count,
     /// What is said beside them.
@@ -41,6 +49,22 @@ impl Lane {
     /// Ids are hashes: their last byte spreads them.
     pub(super) fn of(id: &RecordId) -> Self {
         Self::Record(id.as_bytes()[RecordId::LEN - 1])
+    }
+
+    /// A try to renew `lease`, which begins now.
+    pub(super) fn renewal(lease: &Lease) -> Self {
+        let limit = (lease.length / TRIES_PER_LEASE).max(SHORTEST_TRY);
+        // A lease may be as long as a century.
+        let limit = limit.min(LOOK_TIME_OUT);
+        Self::Renewal { until: Instant::now() + limit }
+    }
+
+    /// Time at which a call ends, where that is sooner than its time-out.
+    pub(super) fn until(self) -> Option<Instant> {
+        match self {
+            Self::Renewal { until } => Some(until),
+            _ => None,
+        }
     }
 }
 
@@ -102,7 +126,7 @@ impl Node {
                 let count = (self.load.calls() / CALLS_EACH).clamp(self.links_min, LINKS);
                 &self.links[usize::from(spread) % count]
             }
-            Lane::Renewal => &self.renewals,
+            Lane::Renewal { .. } => &self.renewals,
             Lane::Count => &self.links[LINKS - 1],
             Lane::Guard => &self.guard,
             Lane::Look => &self.look,

@@ -49,6 +49,14 @@ struct Errand {
     begun: Instant,
 }
 
+impl Errand {
+    /// Time at which it ends, where it may take so long.
+    fn until(&self, time_out: Duration) -> Instant {
+        let until = self.begun + time_out;
+        self.lane.until().map_or(until, |sooner| sooner.min(until))
+    }
+}
+
 /// The way to a bucket: a server, and how many connections to it were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Path {
@@ -147,7 +155,12 @@ impl Routes {
         ask: Ask<'_>,
     ) -> Result<Value, Fault> {
         if let Ways::Server(node) = &self.ways {
-            return node.link(lane).ask(access, ask).await;
+            let link = node.link(lane);
+            let is_sooner = |until: &Instant| *until < Instant::now() + self.time_out;
+            return match lane.until().filter(is_sooner) {
+                Some(until) => link.ask_until(until, access, ask).await,
+                None => link.ask(access, ask).await,
+            };
         }
         let errand = Errand { bucket, lane, access, begun: Instant::now() };
         match self.ask_at(self.master(bucket), errand, &ask, Turned::No).await {
@@ -197,7 +210,7 @@ impl Routes {
         let link = node.link(errand.lane);
         // A quarter of the time: if this server is gone, another one may be there by then.
         let until = Instant::now() + link.time_out() / 4;
-        let until = until.min(errand.begun + link.time_out());
+        let until = until.min(errand.until(link.time_out()));
         match turned {
             Turned::No => link.ask_once(errand.access, ask, until).await,
             Turned::Ahead => Box::pin(link.ask_ahead(errand.access, ask, until)).await,
@@ -218,7 +231,7 @@ impl Routes {
                 StoreErrorKind::MayHaveLanded => errand.access.share_of(self.time_out),
                 _ => self.time_out,
             };
-            let until = errand.begun + time_out;
+            let until = errand.until(time_out);
             redirected += usize::from(turn != Turn::Later);
             if redirected > REDIRECTED_MAX {
                 redirected = 0;

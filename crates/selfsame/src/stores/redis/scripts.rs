@@ -14,19 +14,27 @@ pub(super) static CLAIM: Script = Script::new(
     |answer| matches!(answer, Value::Array(said) if said.len() == 2),
 );
 /// Counts: a script, so that what replicas have not got does not count either.
-pub(super) static COUNT: Script = Script::new(include_str!("count.lua"), |_| true);
+pub(super) static COUNT: Script = Script::new(
+    concat!(include_str!("time.lua"), include_str!("counts.lua"), include_str!("count.lua")),
+    |_| true,
+);
 /// Reads a guard, or makes it.
 pub(super) static MEET: Script = Script::new(include_str!("meet.lua"), |_| false);
 /// Says that nothing is missed, or calls on others to say so.
-pub(super) static CONFIRM: Script = Script::new(include_str!("confirm.lua"), |_| false);
+pub(super) static CONFIRM: Script = Script::new(
+    concat!(include_str!("time.lua"), include_str!("counts.lua"), include_str!("confirm.lua")),
+    |_| false,
+);
 /// Keeps the list of nodes.
 pub(super) static MEMBERS: Script = Script::new(include_str!("members.lua"), |_| false);
 /// Takes new keys again.
 pub(super) static REOPEN: Script =
     Script::new(concat!(include_str!("time.lua"), include_str!("reopen.lua")), |_| false);
 /// Takes no new keys for a time.
-pub(super) static CLOSE: Script =
-    Script::new(concat!(include_str!("time.lua"), include_str!("close.lua")), |_| false);
+pub(super) static CLOSE: Script = Script::new(
+    concat!(include_str!("time.lua"), include_str!("counts.lua"), include_str!("close.lua")),
+    |_| false,
+);
 /// Replaces or removes a record as it was seen, or several.
 pub(super) static REPLACE: Script = Script::of_many(
     include_str!("replace.lua"),

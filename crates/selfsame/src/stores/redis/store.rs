@@ -28,7 +28,8 @@ impl Store for RedisStore {
 
     async fn renew(&self, lease: &Lease) -> Result<Fenced, StoreError> {
         self.remember_run(lease);
-        self.change_by(Lane::Renewal, &lease.id, |record, now| record.renew(lease, now)).await
+        let lane = Lane::renewal(lease);
+        self.change_by(lane, &lease.id, |record, now| record.renew(lease, now)).await
     }
 
     async fn checkpoint(

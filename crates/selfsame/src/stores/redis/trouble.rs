@@ -107,6 +107,8 @@ pub(super) struct Fault {
     pub(super) is_unknown_script: bool,
     /// Whether Redis does not know the command, or not in this form.
     pub(super) is_unknown_form: bool,
+    /// Whether Redis refuses writes because `maxmemory` is reached.
+    pub(super) is_out_of_memory: bool,
     pub(super) turn: Option<Turn>,
 }
 
@@ -130,6 +132,7 @@ impl Fault {
             is_over: true,
             is_unknown_script: false,
             is_unknown_form: false,
+            is_out_of_memory: false,
             turn: Some(Turn::Later),
         }
     }
@@ -139,9 +142,8 @@ impl Fault {
         Self { is_over: false, turn: None, ..Self::not_written(message) }
     }
 
-    pub(super) fn timed_out(access: Access, time_out: Duration) -> Self {
-        let message = format!("Redis did not answer within {time_out:?}");
-        Self { kind: unheard(access), ..Self::not_written(message) }
+    pub(super) fn timed_out(access: Access) -> Self {
+        Self { kind: unheard(access), ..Self::not_written("Redis did not answer in time") }
     }
 
     /// What Redis refused changed nothing: no script makes more than one write to a record, and one about several tells of
@@ -181,6 +183,7 @@ impl Fault {
             is_over,
             is_unknown_script: server == Some(ServerErrorKind::NoScript),
             is_unknown_form: server == Some(ServerErrorKind::ResponseError),
+            is_out_of_memory: is_out_of_memory(error),
             turn,
             ..Self::not_written(format!("Redis says: {error}"))
         }
@@ -210,6 +213,12 @@ impl From<Fault> for StoreError {
     fn from(fault: Fault) -> Self {
         Self::new(fault.kind, fault.message)
     }
+}
+
+/// Tells an error for want of memory. Redis 6 quotes it in the error of a script.
+fn is_out_of_memory(error: &RedisError) -> bool {
+    let is_quoted = |detail: &str| detail.contains("-OOM command not allowed");
+    error.code() == Some("OOM") || error.detail().is_some_and(is_quoted)
 }
 
 fn unheard(access: Access) -> StoreErrorKind {

@@ -14,14 +14,8 @@ use super::super::node::Lane;
 use super::super::routes::Routes;
 use super::super::scripts::{CLOSE, Call, REOPEN};
 use super::super::trouble::{Access, Fault};
-use super::super::value::millis;
 use super::super::{link, strange};
 use super::{FACTS, GUARD, Guard, Known, random_id};
-
-/// For how long no new key is taken where it is not known how long keys live.
-const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
-/// The same where it is not known how long leases are, and every answer is recorded elsewhere, too.
-const LEASE_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// The fact by which all records are found: who goes by another one knows no key again.
 const SECRET: &str = "secret";
@@ -49,7 +43,8 @@ enum Closed {
 struct Said {
     now: Timestamp,
     closed_until: Timestamp,
-    known: Known,
+    id: String,
+    beats: u64,
     closed: Closed,
 }
 
@@ -78,13 +73,12 @@ impl Guard {
         self.note_closed(bucket, now, until);
         // Only now: until then it is to be found out again.
         match said.closed {
-            Closed::Not => self.learn(bucket, &said.known.id, said.known.beats),
+            Closed::Not => self.learn(bucket, &said.id, said.beats),
             Closed::Before | Closed::Now => {
                 self.watched[bucket.at()].recent.lock().clear();
-                let id = said.known.id.clone();
-                let unknown = Known { id: id.clone(), ..Known::default() };
+                let unknown = Known { id: said.id.as_str().into(), ..Known::default() };
                 self.watched[bucket.at()].state.lock().known = unknown;
-                self.learn(bucket, &id, said.known.beats);
+                self.learn(bucket, &said.id, said.beats);
             }
         }
         match now < until {
@@ -100,29 +94,26 @@ impl Guard {
     }
 
     async fn close(&self, bucket: Bucket, because: Because) -> Result<Said, Fault> {
-        let Known { id, beats, own } = self.watched[bucket.at()].state.lock().known.clone();
-        let window_ms = match self.window_ms.load(Ordering::Relaxed) {
-            0 if self.options.are_answers_elsewhere => millis(LEASE_WINDOW),
-            0 => millis(WINDOW),
-            window_ms => window_ms,
+        let (known, missed) = {
+            let state = self.watched[bucket.at()].state.lock();
+            (state.known.clone(), state.missed.clone())
         };
-        let call = Call::new(&CLOSE, &self.key(bucket))
-            .number(self.options.ahead())
-            .arg(&self.members.own)
-            .arg(id.as_bytes())
-            .number(beats)
-            .number(own)
-            .number(window_ms)
+        let call = self
+            .compare(&CLOSE, bucket, &known)
+            .number(self.longest_ms())
             .arg(random_id())
-            .number(u64::from(because == Because::Beside));
+            .number(u64::from(because == Because::Beside))
+            .arg(missed);
         let answer = self.call(bucket, call).await?;
-        let said: Result<(u64, String, u64, u64, u64, u8), _> = redis::from_redis_value(answer);
+        let said: Result<(u64, String, u64, u64, u8, String), _> = redis::from_redis_value(answer);
         let said = said.map_err(|_| Fault::strange(Access::Write));
-        let (now, id, beats, own, closed_until, closed) = said?;
+        let (now, id, beats, closed_until, closed, missed) = said?;
+        self.watched[bucket.at()].state.lock().missed = missed;
         Ok(Said {
             now: Timestamp::from_millis(now),
             closed_until: Timestamp::from_millis(closed_until),
-            known: Known { id: id.into(), beats, own },
+            id,
+            beats,
             closed: match closed {
                 0 => Closed::Not,
                 1 => Closed::Before,

@@ -5,11 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use selfsame_core::Timestamp;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::super::buckets::Bucket;
 use super::super::scripts::{Call, MEMBERS};
@@ -27,6 +29,10 @@ const FORGOTTEN_AFTER: u32 = 60;
 const SEEN_WITHIN: Duration = Duration::from_secs(15);
 /// For how long the list names it.
 const LISTED_FOR: Duration = Duration::from_secs(60);
+/// How long a process tries to leave.
+const LEAVE_MAX: Duration = Duration::from_secs(1);
+/// How often it looks whether a count is over that is under way then.
+const POLL: Duration = Duration::from_millis(5);
 /// How long the name of a process is.
 const NAME_LEN: usize = 16;
 
@@ -34,6 +40,9 @@ const NAME_LEN: usize = 16;
 pub(super) struct Members {
     pub(super) own: String,
     others: Mutex<Others>,
+    has_left: AtomicBool,
+    /// Held by whoever writes to the list: nothing is written there after this process has left.
+    writing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -53,7 +62,16 @@ impl Members {
     pub(super) fn new() -> Self {
         let mut own = random_id();
         own.truncate(NAME_LEN);
-        Self { own, others: Mutex::default() }
+        Self {
+            own,
+            others: Mutex::default(),
+            has_left: AtomicBool::new(false),
+            writing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    pub(super) fn has_left(&self) -> bool {
+        self.has_left.load(Ordering::Relaxed)
     }
 
     /// The others that live, as far as is known.
@@ -100,11 +118,43 @@ impl Members {
 impl Guard {
     /// Says that this process is there, and reads who else is.
     pub(super) async fn refresh_members(&self) -> Result<(), Fault> {
+        let _writing = self.members.writing.lock().await;
+        if self.members.has_left() {
+            return Ok(());
+        }
         let answer = self.call(Bucket::FIRST, self.present("0")).await?;
         let read: Result<(u64, String), _> = redis::from_redis_value(answer);
         let (now, list) = read.map_err(|_| Fault::strange(Access::Write))?;
         self.members.note(Timestamp::from_millis(now), &list);
         Ok(())
+    }
+
+    /// Takes this process off the list: others need not wait for it when they look what a server has. Its last writes are
+    /// counted first, because nobody else knows of those. It takes no keys from then on. A Redis that is away does not delay
+    /// this for long.
+    pub(in super::super) async fn leave(&self) {
+        if self.options.accept_loss || self.members.has_left.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let leave = async {
+            join_all(self.routes.buckets.all().map(|bucket| self.count_last(bucket))).await;
+            let _writing = self.members.writing.lock().await;
+            // Others find out by themselves, too.
+            let _left = self.call(Bucket::FIRST, self.present("1")).await;
+        };
+        let _in_time = timeout(LEAVE_MAX, leave).await;
+    }
+
+    /// Counts what was written last in a bucket, if that can be done.
+    async fn count_last(&self, bucket: Bucket) {
+        let watched = &self.watched[bucket.at()];
+        while watched.is_counting.swap(true, Ordering::Relaxed) {
+            sleep(POLL).await;
+        }
+        if watched.has_written.swap(false, Ordering::Relaxed) {
+            let _counted = self.count(bucket).await;
+        }
+        watched.is_counting.store(false, Ordering::Relaxed);
     }
 
     fn present(&self, leaves: &str) -> Call {
@@ -116,9 +166,10 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Nobody need wait for a process that has ended.
+    /// Nobody need wait for a store that was dropped without [`Guard::leave`]; this is for a process that goes on.
     fn drop(&mut self) {
-        if self.options.accept_loss || tokio::runtime::Handle::try_current().is_err() {
+        let has_runtime = tokio::runtime::Handle::try_current().is_ok();
+        if self.options.accept_loss || self.members.has_left() || !has_runtime {
             return;
         }
         let (routes, call) = (self.routes.clone(), Arc::new(self.present("1")));

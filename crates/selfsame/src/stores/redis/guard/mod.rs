@@ -2,7 +2,8 @@
 //! took over and had not got everything.
 //!
 //! Beside the records of each bucket lies a name, a count that grows while there are writes, and each process' own count of
-//! those. A process that finds another name, or less than was counted, misses records, and closes all buckets of that server:
+//! those. An own count lives as long as what was written before it: one that has ended since then proves nothing and is not
+//! missed, one that is missing earlier is a loss. A process that finds another name, or less than was counted, misses records, and closes all buckets of that server:
 //! no process takes a new key there for as long as the lost ones would have been known, unless an operator reopens them.
 //!
 //! - Every claim of an unknown key compares name and count, in the same step or in the next before anything runs.
@@ -37,7 +38,7 @@ use super::link;
 use super::node::Lane;
 use super::options::RedisOptions;
 use super::routes::{Path, Routes};
-use super::scripts::{Call, MEET};
+use super::scripts::{Call, MEET, Script};
 use super::trouble::{Access, Fault};
 use super::value::millis;
 use crate::background;
@@ -47,8 +48,15 @@ pub use self::watch::RedisHealth;
 
 /// Where name and counts lie, in each bucket.
 pub(super) const GUARD: &str = "guard";
+/// Where a process has its own count, in each bucket; its name is behind that.
+const OWN: &str = "own";
 /// Where small values lie, by their names, in the first.
 pub(super) const FACTS: &str = "facts";
+
+/// For how long no new key is taken where it is not known how long keys live.
+const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
+/// The same where it is not known how long leases are, and every answer is recorded elsewhere, too.
+const LEASE_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// The name that no guard has.
 const NO_GUARD: &str = "?";
@@ -61,6 +69,9 @@ pub(super) struct Known {
     pub(super) beats: u64,
     /// How much of that this process has counted.
     own: u64,
+    /// Time in milliseconds, by Redis' clock, until which `own` must be there: by then everything this process had written has
+    /// expired, and Redis has let go of the count.
+    own_until: u64,
 }
 
 impl Known {
@@ -118,6 +129,8 @@ struct Watched {
 #[derive(Default)]
 struct Seen {
     known: Known,
+    /// Names that the guard had before, as the guard itself last had them: it may lose them with all else.
+    missed: String,
     /// The way by which nothing was missed, as all processes have confirmed.
     verified: Option<Path>,
     /// Until when no new key is taken, by our clock.
@@ -257,18 +270,45 @@ impl Guard {
     async fn meet(&self, bucket: Bucket) -> Result<(bool, Duration), Fault> {
         let answer =
             self.call(bucket, Call::new(&MEET, &self.key(bucket)).arg(random_id())).await?;
-        let read: Result<(bool, String, u64, u64, u64), _> = redis::from_redis_value(answer);
-        let (is_made, id, beats, window_ms, age_ms) =
+        let read: Result<(bool, String, u64, u64, u64, String), _> =
+            redis::from_redis_value(answer);
+        let (is_made, id, beats, window_ms, age_ms, missed) =
             read.map_err(|_| Fault::strange(Access::Write))?;
         self.window_ms.fetch_max(window_ms, Ordering::Relaxed);
         let known = Known { id: id.clone().into(), ..Known::default() };
-        self.watched[bucket.at()].state.lock().known = known;
+        let mut state = self.watched[bucket.at()].state.lock();
+        (state.known, state.missed) = (known, missed);
+        drop(state);
         self.learn(bucket, &id, beats);
         Ok((is_made, Duration::from_millis(age_ms)))
     }
 
     fn key(&self, bucket: Bucket) -> String {
         self.routes.buckets.beside(bucket, GUARD)
+    }
+
+    /// Where this process' own count lies.
+    fn own_key(&self, bucket: Bucket) -> String {
+        self.routes.buckets.beside(bucket, &format!("{OWN}:{}", self.members.own))
+    }
+
+    /// A call of a script that compares what is there with what this process knows.
+    fn compare(&self, script: &'static Script, bucket: Bucket, known: &Known) -> Call {
+        Call::with(script, &[&self.key(bucket), &self.own_key(bucket)])
+            .number(self.options.ahead())
+            .arg(known.id.as_bytes())
+            .number(known.beats)
+            .number(known.own)
+            .number(known.own_until)
+    }
+
+    /// The longest time for which a key is known, in milliseconds, as far as this process knows.
+    fn longest_ms(&self) -> u64 {
+        match self.window_ms.load(Ordering::Relaxed) {
+            0 if self.options.are_answers_elsewhere => millis(LEASE_WINDOW),
+            0 => millis(WINDOW),
+            window_ms => window_ms,
+        }
     }
 
     async fn ask(&self, bucket: Bucket, ask: link::Ask<'_>) -> Result<Value, Fault> {
@@ -320,8 +360,11 @@ impl Guard {
         self.facts.lock().insert(name.to_owned(), value.to_vec());
     }
 
-    /// Refuses all claims where others may know the same keys by other records.
+    /// Refuses all claims where others may know the same keys by other records, or do not wait for this process any more.
     pub(super) fn check(&self) -> Result<(), StoreError> {
+        if self.members.has_left() {
+            return Err(StoreError::new(StoreErrorKind::NotWritten, "this store is closed"));
+        }
         match self.is_divided.load(Ordering::Relaxed) {
             true => Err(StoreError::new(
                 StoreErrorKind::RecordsLost,
@@ -362,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_guard_is_kept_that_has_the_same_name_has_counted_no_less_and_is_open() {
-        let known = Known { id: "ours".into(), beats: 7, own: 3 };
+        let known = Known { id: "ours".into(), beats: 7, ..Known::default() };
         let text = |text: &str| Value::BulkString(text.into());
         let now = Timestamp::from_millis(5000);
         for (said, expected) in [

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::super::buckets::Bucket;
 use super::super::routes::Path;
-use super::super::scripts::{CONFIRM, Call};
+use super::super::scripts::CONFIRM;
 use super::super::trouble::{Access, Fault};
 use super::{Guard, random_id};
 
@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_AT_START: Duration = Duration::from_secs(3);
 /// How old the list of processes may be.
 const LISTED_WITHIN: Duration = Duration::from_millis(500);
+
+/// A count that is never reached, and a time that never comes, as Redis' scripts have numbers.
+const NEVER: u64 = u64::MAX >> 12;
 
 /// A call, and who is to answer.
 struct Round {
@@ -125,7 +128,8 @@ impl Guard {
     /// Something is missed that was not counted: one more than was counted is missed then.
     fn miss(&self, bucket: Bucket) {
         let watched = &self.watched[bucket.at()];
-        watched.state.lock().known.own = u64::MAX >> 12;
+        let known = &mut watched.state.lock().known;
+        (known.own, known.own_until) = (NEVER, NEVER);
     }
 
     /// Says that nothing is missed, under a new call or the one that is there, and tells which was there before; nothing if
@@ -140,12 +144,7 @@ impl Guard {
             return Ok(None);
         }
         let known = self.watched[bucket.at()].state.lock().known.clone();
-        let confirm = Call::new(&CONFIRM, &self.key(bucket))
-            .arg(&self.members.own)
-            .arg(known.id.as_bytes())
-            .number(known.beats)
-            .number(known.own)
-            .arg(call);
+        let confirm = self.compare(&CONFIRM, bucket, &known).arg(&self.members.own).arg(call);
         let answer = self.call(bucket, confirm).await?;
         if answer == redis::Value::Int(0) {
             return Ok(None);

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::super::buckets::Bucket;
 use super::super::node::Lane;
-use super::super::scripts::{COUNT, Call};
+use super::super::scripts::COUNT;
 use super::super::trouble::{Access, Fault};
 use super::super::{link, time};
 use super::{Guard, members, verify};
@@ -23,6 +23,9 @@ const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AT_MANY: Duration = Duration::from_secs(1);
 /// How often it is looked whether all go by the same facts.
 const FACTS_EVERY: Duration = Duration::from_secs(2);
+
+/// How much longer than the longest life of a key an own count is kept, in milliseconds, as records are.
+const KEPT_LONGER_MS: u64 = 60_000;
 
 /// What a look at a guard has shown.
 pub(super) struct Look {
@@ -109,7 +112,7 @@ impl Guard {
     }
 
     /// Counts what was written since the last time. A count at another server tells nothing of what was written before.
-    async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
+    pub(super) async fn count(&self, bucket: Bucket) -> Result<(), StoreError> {
         let path = self.watched[bucket.at()].state.lock().verified;
         let recent = &self.watched[bucket.at()].recent;
         recent.lock().begin_count();
@@ -129,12 +132,10 @@ impl Guard {
     async fn count_at(&self, bucket: Bucket) -> Result<(), StoreError> {
         let watched = &self.watched[bucket.at()];
         let known = watched.state.lock().known.clone();
-        let count = Call::new(&COUNT, &self.key(bucket))
-            .arg(&self.members.own)
-            .arg(known.id.as_bytes())
-            .number(known.beats)
-            .number(known.own)
-            .number(self.window_ms.load(Ordering::Relaxed));
+        let count = self
+            .compare(&COUNT, bucket, &known)
+            .number(self.window_ms.load(Ordering::Relaxed))
+            .number(self.longest_ms().saturating_add(KEPT_LONGER_MS));
         let (count, access) = (Arc::new(count), Access::Write);
         let ask = link::Ask::Script(&count);
         let counted = self.routes.ask(bucket, Lane::Count, access, ask).await?;
@@ -142,11 +143,15 @@ impl Guard {
             return self.find_loss(bucket).await;
         }
         let counted = redis::from_redis_value(counted);
-        let (beats, own): (u64, u64) = counted.map_err(|_| Fault::strange(Access::Write))?;
+        let (beats, own, own_until): (u64, u64, u64) =
+            counted.map_err(|_| Fault::strange(Access::Write))?;
         let mut state = watched.state.lock();
         if state.known.id == known.id {
             state.known.beats = state.known.beats.max(beats);
-            state.known.own = state.known.own.max(own);
+            // Unless something was found to be missed since.
+            if state.known.own == known.own {
+                (state.known.own, state.known.own_until) = (own, own_until);
+            }
         }
         Ok(())
     }
@@ -168,19 +173,20 @@ impl Guard {
         let known = watched.state.lock().known.clone();
         let mut look = cmd("HMGET");
         look.arg(self.key(bucket)).arg(&["id", "beats", "closed_until", "call", "window"]);
-        look.arg(format!("own:{}", self.members.own));
-        let mut both = pipe();
-        both.add_command(look).cmd("TIME");
-        let answer = self.ask(bucket, link::Ask::All(&both)).await?;
+        let mut all = pipe();
+        // The time last: a count that had ended is found to have ended.
+        all.add_command(look).cmd("GET").arg(self.own_key(bucket)).cmd("TIME");
+        let answer = self.ask(bucket, link::Ask::All(&all)).await?;
         let (found, now) = read(&answer).ok_or_else(|| Fault::strange(Access::Read))?;
+        let now = now + Duration::from_millis(self.options.ahead());
         self.window_ms.fetch_max(found.window_ms, Ordering::Relaxed);
-        let is_lost = found.id != *known.id || found.beats < known.beats || found.own < known.own;
+        let is_own_lost = found.own < known.own && now.as_millis() < known.own_until;
+        let is_lost = found.id != *known.id || found.beats < known.beats || is_own_lost;
         if is_lost {
             // It is closed by then, or was reopened.
             let _closed = self.find_loss(bucket).await;
             return Ok(Look { call: found.call, is_lost });
         }
-        let now = now + Duration::from_millis(self.options.ahead());
         self.note_closed(bucket, now, Timestamp::from_millis(found.closed_until));
         self.learn(bucket, &known.id, found.beats);
         let has_answered = found.call.split(' ').skip(1).any(|name| name == self.members.own);
@@ -192,6 +198,14 @@ impl Guard {
             }
         }
         Ok(Look { call: found.call, is_lost })
+    }
+
+    /// The count of the first bucket, as far as this process knows it; none while it has writes that are not counted.
+    pub(in super::super) fn known_count(&self) -> Option<u64> {
+        let watched = &self.watched[Bucket::FIRST.at()];
+        let is_due = watched.has_written.load(Ordering::SeqCst);
+        let is_counted = !is_due && !watched.is_counting.load(Ordering::SeqCst);
+        is_counted.then(|| watched.state.lock().known.beats)
     }
 
     /// How long no new key is taken, at least in one bucket.
@@ -218,8 +232,8 @@ struct Found {
 
 fn read(answer: &Value) -> Option<(Found, Timestamp)> {
     let Value::Array(answers) = answer else { return None };
-    let [Value::Array(found), told] = &answers[..] else { return None };
-    let [id, beats, closed_until, call, window, own] = &found[..] else { return None };
+    let [Value::Array(found), own, told] = &answers[..] else { return None };
+    let [id, beats, closed_until, call, window] = &found[..] else { return None };
     let text = |value: &Value| -> Option<String> {
         let text: Option<String> = redis::from_redis_value_ref(value).ok()?;
         Some(text.unwrap_or_default())
@@ -253,6 +267,13 @@ impl RedisHealth {
     /// For how long no new key is taken, because records were lost; none where all is well.
     pub fn closed_for(&self) -> Option<Duration> {
         self.0.upgrade()?.closed_for()
+    }
+
+    /// Closes the store, see [`RedisStore::close`](super::super::RedisStore::close).
+    pub async fn close(&self) {
+        if let Some(guard) = self.0.upgrade() {
+            guard.leave().await;
+        }
     }
 }
 
