@@ -90,9 +90,10 @@ pub(crate) struct PostgresBench {
 
 impl PostgresBench {
     pub(crate) fn new() -> Self {
-        let used = USED.lock().expect("no panic holds it").pop();
-        let is_used = used.is_some();
-        Self { schema: used.unwrap_or_else(fresh_schema), is_used, owner: OnceCell::new() }
+        match USED.lock().expect("no panic holds it").pop() {
+            Some(schema) => Self { schema, is_used: true, owner: OnceCell::new() },
+            None => Self::unused(),
+        }
     }
 
     /// A schema that no test used before, of whose tables no session of an earlier test is still to report what it
