@@ -126,10 +126,6 @@ impl Running {
     pub(crate) fn standing(&self, ask: &Ask) -> Option<Standing> {
         let shard = self.shard(&ask.id).lock();
         let entry = shard.get(&ask.id)?;
-        // It asks again because its acknowledgement was lost.
-        if [entry.run, entry.lease.attempt_id].contains(&ask.attempt_id) {
-            return None;
-        }
         Some(match entry.stage {
             Stage::Running if entry.fingerprint != ask.fingerprint => Standing::Reused,
             Stage::Running => Standing::Busy { lease_left: entry.lease.length },
@@ -164,6 +160,18 @@ impl Running {
         let shard = self.shard(&lease.id).lock();
         let entry = shard.get(&lease.id).filter(|entry| entry.run == lease.attempt_id);
         entry.map_or(*lease, |entry| entry.lease)
+    }
+
+    /// Ends the entry of an answer that the store has refused for good: nothing waits for it any more.
+    pub(crate) fn refused(&self, lease: &Lease) {
+        let mut shard = self.shard(&lease.id).lock();
+        let is_its = |entry: &Entry| {
+            entry.stage == Stage::Answered
+                && [entry.run, entry.lease.attempt_id].contains(&lease.attempt_id)
+        };
+        if shard.get(&lease.id).is_some_and(is_its) {
+            self.count_out(shard.remove(&lease.id).as_ref());
+        }
     }
 
     /// Keeps the lease of a run that ends alive until the store has its answer.
@@ -431,6 +439,19 @@ mod tests {
         drop(run);
         assert_eq!(running.current(&first), first);
         assert!(running.shard(&first.id).lock().is_empty());
+    }
+
+    #[test]
+    fn an_answer_that_the_store_refuses_keeps_no_lease() {
+        let (running, now, lease) = (Running::new(), Instant::now(), lease(1));
+        let run = running.begin(&lease, fingerprint(), now);
+        running.refused(&lease);
+        assert_eq!(running.take_due(now + SECOND * 10, 9), [lease], "it still runs");
+        running.answered(&lease);
+        drop(run);
+        running.refused(&lease);
+        assert!(running.shard(&lease.id).lock().is_empty());
+        assert_eq!(running.answered.load(Ordering::SeqCst), 0);
     }
 
     #[test]

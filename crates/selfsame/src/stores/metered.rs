@@ -86,8 +86,19 @@ impl Store for Metered {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        let lease = self.running.current(lease);
-        self.timed(&self.completions, self.inner.completed(&lease, answer)).await
+        loop {
+            let current = self.running.current(lease);
+            let recorded =
+                self.timed(&self.completions, self.inner.completed(&current, answer)).await;
+            if !matches!(recorded, Ok(Recorded::Lost)) {
+                return recorded;
+            }
+            // The run may have got another lease meanwhile.
+            if self.running.current(lease) == current {
+                self.running.refused(&current);
+                return recorded;
+            }
+        }
     }
 
     async fn release(&self, lease: &Lease, release: Release) -> Result<Fenced, StoreError> {

@@ -96,38 +96,44 @@ async fn a_process_never_takes_over_or_holds_what_it_still_runs() {
 
 #[tokio::test]
 async fn a_run_goes_on_under_the_claim_of_a_retry_that_was_on_its_way_before_it_began() {
-    let (rig, faulty) = faulty_rig();
-    let (runs, go_on) = (Runs::default(), Arc::new(Notify::new()));
-    let (counted, waits) = (runs.clone(), go_on.clone());
-    let service = rig.service(Policy::new().recover(Recover::Resume), move |_| {
-        counted.begin();
-        let waits = waits.clone();
-        async move {
-            waits.notified().await;
-            Ok::<_, Infallible>(answer(201, "charged"))
-        }
-    });
-    faulty.set(Fault::Delayed);
-    let delayed = async {
-        let late = send(&service, post("k")).await;
-        go_on.notify_one();
-        late
-    };
-    let first = async {
-        until(|| faulty.is_up()).await;
-        send(&service, post("k")).await
-    };
-    let store = async {
-        until(|| runs.count() == 1).await;
-        // By the store's clock the lease is over.
-        rig.clock.pass(Duration::from_secs(60));
-        faulty.let_through();
-    };
-    let (late, first, ()) = tokio::join!(delayed, first, store);
-    assert_eq!((late.served, runs.count()), (Served::InProgress, 1));
-    assert_eq!((first.status, first.body.as_str()), (201, "charged"));
-    let replay = send(&service, post("k")).await;
-    assert_eq!((replay.replayed, replay.body.as_str(), runs.count()), (true, "charged", 1));
+    for on_conflict in [OnConflict::Reject, OnConflict::Wait] {
+        let (rig, faulty) = faulty_rig();
+        let (runs, go_on) = (Runs::default(), Arc::new(Notify::new()));
+        let (counted, waits) = (runs.clone(), go_on.clone());
+        let policy = Policy::new().recover(Recover::Resume).on_conflict(on_conflict);
+        let service = rig.service(policy, move |_| {
+            counted.begin();
+            let waits = waits.clone();
+            async move {
+                waits.notified().await;
+                Ok::<_, Infallible>(answer(201, "charged"))
+            }
+        });
+        faulty.set(Fault::Delayed);
+        let first = async {
+            until(|| faulty.is_up()).await;
+            send(&service, post("k")).await
+        };
+        let store = async {
+            until(|| runs.count() == 1).await;
+            // By the store's clock the lease is over.
+            rig.clock.pass(Duration::from_secs(60));
+            faulty.let_through();
+            // The retry has asked again by now, if it waits.
+            until(|| faulty.renewals() >= 1).await;
+            sleep(Duration::from_millis(200)).await;
+            go_on.notify_one();
+        };
+        let (late, first, ()) = tokio::join!(send(&service, post("k")), first, store);
+        let expected = match on_conflict {
+            OnConflict::Wait => Served::Waited,
+            _ => Served::InProgress,
+        };
+        assert_eq!((late.served, runs.count()), (expected, 1));
+        assert_eq!((first.status, first.body.as_str()), (201, "charged"));
+        let replay = send(&service, post("k")).await;
+        assert_eq!((replay.replayed, replay.body.as_str(), runs.count()), (true, "charged", 1));
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use selfsame::stores::MemoryStore;
-use selfsame::{Idempotency, IdempotencyService, Policy, Recover, Served, Spool};
+use selfsame::{Idempotency, IdempotencyService, OnConflict, Policy, Recover, Served, Spool};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::{Inspect, Secret};
 use tokio::sync::Semaphore;
@@ -203,6 +203,52 @@ async fn a_claim_that_lands_long_after_it_was_given_up_is_given_back() {
     assert_eq!(send(&rival, post("k")).await.served, Served::InProgress);
     two.pass(LEASE * 2);
     until_run(&rival, "k").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_not_heard_of_and_then_waited_runs_undisturbed() {
+    let (two, gate) = (Two::new(None), Arc::new(Semaphore::new(0)));
+    let at_gate = gate.clone();
+    let rival = two.second.service(held(), move |_| {
+        let gate = at_gate.clone();
+        async move {
+            gate.acquire().await.expect("open").forget();
+            Ok::<_, Infallible>(answer(503, "not now"))
+        }
+    });
+    let (runs, end) = (Runs::default(), Arc::new(Semaphore::new(0)));
+    let (counted, at_end) = (runs.clone(), end.clone());
+    let policy = held().on_conflict(OnConflict::Wait).response_timeout(Duration::from_secs(600));
+    let waiter = two.first.service(policy, move |_| {
+        counted.begin();
+        let end = at_end.clone();
+        async move {
+            end.acquire().await.expect("open").forget();
+            Ok::<_, Infallible>(answer(201, "charged"))
+        }
+    });
+    let waits = async {
+        sleep(Duration::from_millis(10)).await;
+        two.faulty.set(Fault::LateOnce);
+        send(&waiter, post("k")).await
+    };
+    let others = async {
+        sleep(Duration::from_secs(1)).await;
+        gate.add_permits(1);
+        while runs.count() < 1 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        // For longer than the first claim is looked for.
+        for _ in 0..150 {
+            sleep(Duration::from_secs(1)).await;
+            let other = send(&charging(&two.second), post("k")).await;
+            assert_eq!(other.served, Served::InProgress);
+        }
+        end.add_permits(1);
+    };
+    let (freed, waited, ()) = tokio::join!(send(&rival, post("k")), waits, others);
+    assert_eq!((freed.status, waited.status, runs.count()), (503, 201, 1));
+    assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Replayed);
 }
 
 #[tokio::test(start_paused = true)]
