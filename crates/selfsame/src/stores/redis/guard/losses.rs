@@ -64,6 +64,9 @@ impl Guard {
         if said.closed == Closed::Now {
             // What it had not counted yet it has lost as well.
             self.close_beside(self.routes.buckets_beside(bucket)).await?;
+        }
+        if said.closed != Closed::Not {
+            // Also where others have closed it, and an operator has reopened it since: facts were lost, too.
             self.restore_facts().await?;
         }
         let (now, until) = (said.now, said.closed_until);
