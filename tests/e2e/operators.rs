@@ -1,4 +1,4 @@
-//! What a person who runs a gateway sees of keys, and what is kept of their decisions.
+//! Keys as a person sees them who runs a gateway, and their decisions.
 
 use std::path::Path;
 use std::process::Output;

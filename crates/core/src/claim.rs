@@ -32,7 +32,7 @@ pub trait Releaser: Send + Sync + 'static {
     fn give_back(&self, lease: Lease, sent: Sent);
 }
 
-/// How often a claim was sent to its store.
+/// Number of times that a claim was sent to its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// Once: the store has seen it.
@@ -131,7 +131,7 @@ impl<Stage> Claim<Stage> {
         &self.grant
     }
 
-    /// How often the claim was sent to its store.
+    /// Number of times that the claim was sent to its store.
     pub fn sent(&self) -> Sent {
         self.sent
     }

@@ -42,7 +42,7 @@ impl StoreError {
         self
     }
 
-    /// The same error, which is over after that time.
+    /// Adds the time after which the error is over.
     #[must_use]
     pub fn retry_after(mut self, time: Duration) -> Self {
         let seconds = u32::try_from(time.as_secs()).unwrap_or(u32::MAX).max(1);
@@ -66,7 +66,7 @@ impl StoreError {
         matches!(self.kind, StoreErrorKind::NotWritten | StoreErrorKind::RecordsLost)
     }
 
-    /// Whether records were lost, or may have been: running without a claim could repeat work.
+    /// Tells a loss of records, or a possible one: running without a claim could repeat work.
     pub fn is_of_lost_records(&self) -> bool {
         self.kind == StoreErrorKind::RecordsLost
     }

@@ -77,7 +77,7 @@ impl Step {
         self.name == written(name)
     }
 
-    /// Whether the name of a member is this one but for upper and lower case.
+    /// Compares the name of a member, without regard to case.
     fn is_alike(&self, name: &str) -> bool {
         let folded = |name: &str| -> String {
             name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase).collect()

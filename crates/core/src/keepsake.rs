@@ -41,7 +41,7 @@ impl Keepsake {
         [&self.outline, &self.request].into_iter().flatten().map(Bytes::len).sum::<usize>() + texts
     }
 
-    /// Whether there is anything in it.
+    /// Tells an empty keepsake from one with contents.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -54,7 +54,7 @@ impl Keepsake {
     }
 }
 
-/// Who resolved a held key, and why.
+/// Author and reason of a decision about a held key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     /// The person, as they named themselves.

@@ -194,7 +194,7 @@ impl ProblemDetails {
         Self { problem, detail: detail.into(), members: Map::new(), instance, record: None }
     }
 
-    /// The same refusal, about this record.
+    /// Adds the record that the refusal is about.
     #[must_use]
     pub fn about(self, record: Option<RecordId>) -> Self {
         Self { record, ..self }

@@ -166,11 +166,11 @@ impl Release {
 pub struct Resolution {
     /// The decision.
     pub verdict: Verdict,
-    /// Who decides, and why.
+    /// Author and reason.
     pub note: Option<Box<Note>>,
 }
 
-/// What becomes of a held key.
+/// Decision about a held key.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "there is one of these at a time")]
 pub enum Verdict {
@@ -191,7 +191,7 @@ impl Resolution {
         Self { verdict: Verdict::Complete(answer), note: None }
     }
 
-    /// The same with who decides, and why.
+    /// Adds author and reason.
     #[must_use]
     pub fn noted(self, note: Note) -> Self {
         Self { note: Some(Box::new(note)), ..self }

@@ -46,7 +46,7 @@ pub(crate) struct Opened {
     pub(crate) store: Arc<dyn FullStore>,
     /// The audit log, if there is to be one.
     pub(crate) audit: Option<Audit>,
-    /// How a Redis stands that has claims.
+    /// Health of a Redis that has claims.
     pub(crate) redis: Option<RedisHealth>,
 }
 
@@ -118,7 +118,7 @@ pub(crate) fn postgres_options(database: &Database) -> PostgresOptions {
     }
 }
 
-/// How the configured Redis is opened.
+/// Options for the configured Redis.
 pub(crate) fn redis_options(config: &Config) -> RedisOptions {
     let redis = &config.redis;
     let known_for = |settings: &RouteSettings| match config.lock {

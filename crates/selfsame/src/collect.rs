@@ -26,7 +26,7 @@ pub(crate) enum Collected<R> {
     },
     /// It ended in the middle, or took too long.
     Broken,
-    /// It panicked, which is the handler's crash as well.
+    /// The body panicked, which is the handler's crash as well.
     Panicked(Box<dyn Any + Send>),
 }
 

@@ -292,16 +292,16 @@ macro_rules! times {
 }
 
 times! {
-    /// How long a request may wait for the run of its key: 10 seconds unless set.
+    /// Limit of a request's wait for the run of its key: 10 seconds unless set.
     wait_max;
-    /// How long a key lives from its first use: 24 hours unless set.
+    /// Life of a key from its first use: 24 hours unless set.
     retention;
-    /// How long after it expired a key whose work was done is refused as used, and not run again:
+    /// Time after its expiry for which a key whose work was done is refused as used, and not run again:
     /// not at all unless set.
     remember;
-    /// How long a client waits for its answer: 60 seconds unless set. The work goes on.
+    /// Limit of a client's wait for its answer: 60 seconds unless set. The work goes on.
     response_timeout;
-    /// How long the work may take: 15 minutes unless set. Then its outcome is unknown.
+    /// Limit of the work: 15 minutes unless set. Then its outcome is unknown.
     run_timeout;
 }
 
@@ -319,7 +319,7 @@ impl Policy {
         self
     }
 
-    /// How long a claim lives without renewal: 30 seconds unless set. A shorter lease than 10 ms becomes one
+    /// Life of a claim without renewal: 30 seconds unless set. A shorter lease than 10 ms becomes one
     /// of 10 ms.
     #[must_use]
     pub fn lease(mut self, lease: Duration) -> Self {

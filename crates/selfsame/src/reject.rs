@@ -13,7 +13,7 @@ use crate::outcome::Served;
 use crate::quota::Excess;
 use crate::tenant::MissingTenant;
 
-/// How many seconds a client is told to wait at most: an operator may reopen the store before.
+/// Limit of the seconds that a client is told to wait: an operator may reopen the store before.
 const RETRY_AFTER_SECONDS_MAX: u64 = 60 * 60;
 
 /// Why a request is not run, or its answer not given.

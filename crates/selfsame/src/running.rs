@@ -47,7 +47,7 @@ pub(crate) struct Running {
     shards: [Part; SHARDS],
     /// Number of entries in the stage `Answered`.
     answered: AtomicUsize,
-    /// Whether any run ever got another lease than the one it began with.
+    /// Set once any run got another lease than the one it began with.
     has_adopted: AtomicBool,
     begun: Instant,
     /// Time of the next look at the list, in milliseconds since `begun`.
@@ -76,12 +76,12 @@ enum Stage {
     Answered,
 }
 
-/// What a claim of a record comes to that runs here.
+/// Outcome of a claim of a record that runs here.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// It is in progress.
+    /// The request is in progress.
     Busy { lease_left: Duration },
-    /// It runs for another request.
+    /// The key runs for another request.
     Reused,
     /// The store may have an answer. Nobody runs here unless it has.
     AskStore,
@@ -122,7 +122,7 @@ impl Running {
         (Alive { running: self, lease }, due.is_some_and(|due| self.look_at(due)))
     }
 
-    /// What a claim comes to whose record runs here; nothing if it does not.
+    /// Decides about a claim whose record runs here; nothing if it does not.
     pub(crate) fn standing(&self, ask: &Ask) -> Option<Standing> {
         let shard = self.shard(&ask.id).lock();
         let entry = shard.get(&ask.id)?;

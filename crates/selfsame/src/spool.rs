@@ -37,7 +37,7 @@ pub enum Spooled {
     Release {
         /// The lease that it ends.
         lease: Lease,
-        /// How it ends.
+        /// The way in which it ends.
         release: Release,
     },
     /// The end of a claim whose work never began.

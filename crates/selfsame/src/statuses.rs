@@ -73,7 +73,7 @@ pub(crate) struct Statuses {
     /// The key is freed: a retry runs again. Success never is: the work was done. 401 and 403
     /// leave no record of a first attempt.
     pub(crate) transient_statuses: Vec<StatusPattern>,
-    /// Nobody knows whether the work was done.
+    /// The work may have been done or not.
     pub(crate) unknown_statuses: Vec<StatusPattern>,
 }
 

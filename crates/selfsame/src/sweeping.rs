@@ -15,7 +15,7 @@ const STEP_PAUSE: Duration = Duration::from_millis(20);
 /// Default pause between two passes through the store.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// How often expired records are removed. The default is once a minute.
+/// Interval at which expired records are removed. The default is once a minute.
 ///
 /// A pass goes through the whole store in small steps: it removes what expired, reduces to a tombstone
 /// what is only remembered, and holds what died without an outcome. Pauses vary by a quarter, so that

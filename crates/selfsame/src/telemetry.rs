@@ -107,7 +107,7 @@ pub(crate) fn fenced_write() {
     counter!("selfsame_fenced_writes_total").increment(1);
 }
 
-/// What a sweep removed and reduced to tombstones.
+/// Counts records that a sweep removed and reduced to tombstones.
 pub(crate) fn swept(swept: &Swept) {
     counter!("selfsame_reaped_total").increment(swept.removed as u64);
     counter!("selfsame_buried_total").increment(swept.buried as u64);
@@ -165,7 +165,7 @@ pub(crate) fn redis_closed(time: Duration) {
     gauge!("selfsame_redis_closed_seconds").set(time.as_secs_f64());
 }
 
-/// How many answers, and how many releases, wait for the store.
+/// Sets the gauges of answers and releases that wait for the store.
 pub(crate) fn unlanded(answers: usize, releases: usize) {
     gauge!("selfsame_unlanded_answers").set(answers as f64);
     gauge!("selfsame_unlanded_releases").set(releases as f64);

@@ -195,7 +195,7 @@ pub async fn a_late_release_changes_no_decision(trial: Trial) {
     assert_eq!(trial.claim(&retry(&first)).await, Claimed::Held { newly: false });
 }
 
-/// Whoever did not hear of its claim knows its attempt id, and that is enough. Once more changes nothing.
+/// The attempt id is enough to cancel a claim that was not heard of. Once more changes nothing.
 pub async fn a_claim_that_never_began_is_cancelled_by_its_attempt_id(trial: Trial) {
     let first = ask("k");
     let failed = trial.run(&first).await.lease;
@@ -231,7 +231,7 @@ pub async fn a_claim_that_never_began_is_cancelled_after_its_lease(trial: Trial)
     }
 }
 
-/// Whoever runs by now, or has answered, is not met by a cancellation of another claim.
+/// A cancellation of one claim meets neither a later run nor a later answer.
 pub async fn a_cancelled_claim_leaves_a_later_one_alone(trial: Trial) {
     let first = ask("k");
     trial.run(&first).await;

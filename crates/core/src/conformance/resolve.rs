@@ -124,7 +124,7 @@ pub async fn a_decision_ends_the_claim_before_it(trial: Trial) {
     }
 }
 
-/// Whoever looks at the key later sees who decided, when and why, also after its next run.
+/// A later look at the key shows who decided, when and why, also after its next run.
 pub async fn a_decision_keeps_who_made_it_and_why(trial: Trial) {
     for free in [true, false] {
         let line = Some("POST /charges/7".into());

@@ -28,7 +28,7 @@ pub(crate) use selfsame::admin::date;
 pub(crate) struct Admin {
     pub(crate) live: Arc<Live>,
     pub(crate) store: Arc<dyn FullStore>,
-    /// How the Redis stands that has the claims, if one has.
+    /// Health of the Redis that has the claims, if one has.
     pub(crate) redis: Option<RedisHealth>,
     pub(crate) keys: AdminService,
     pub(crate) metrics: PrometheusHandle,

@@ -53,7 +53,7 @@ pub struct Admin {
     store: Arc<dyn FullStore>,
 }
 
-/// What an erasure of a tenant's records did, so far.
+/// Progress of an erasure of a tenant's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Erasure {
     /// Records that are erased.

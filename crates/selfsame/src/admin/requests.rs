@@ -40,7 +40,7 @@ pub struct CompleteRequest {
     pub reason: Option<String>,
 }
 
-/// Who has a record erased, and why. All of it may be left out.
+/// Author and reason of an erasure. All of it may be left out.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EraseRequest {
@@ -73,7 +73,7 @@ pub struct TenantRequest {
     pub reason: Option<String>,
 }
 
-/// What was done to some of a tenant's records.
+/// Result for some of a tenant's records.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct TenantErased {
     /// Records that are erased.

@@ -316,7 +316,7 @@ fn not_allowed(allowed: &'static str) -> Reply {
     reply
 }
 
-/// What went wrong, in words.
+/// Description of the error.
 struct Failure(StatusCode, String);
 
 impl Failure {

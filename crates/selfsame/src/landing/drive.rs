@@ -13,17 +13,17 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::owed::Owed;
 use super::{Landed, Landing};
 
-/// How many writes are tried at the same time, while all fail and while some are made.
+/// Number of writes that are tried at the same time, while all fail and while some are made.
 const PROBES: usize = 4;
 const TOGETHER: usize = 32;
 /// The pause before the first try, and the longest between tries: what waits is written about a second
 /// after the store is back.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
-/// How long one try may take, whatever the store's own time-out is.
+/// Limit of one try, whatever the store's own time-out is.
 const TRY_TIME_OUT: Duration = Duration::from_secs(30);
 
-/// How fast what waits is tried.
+/// Number of tries at the same time, and the pause between them.
 struct Pace {
     together: usize,
     pause: Duration,

@@ -40,17 +40,17 @@ use crate::spool::{Spool, Spooled};
 use crate::telemetry;
 use crate::wait::Waiters;
 
-/// How many bytes of answers may wait in memory. The bodies of others are read from the spool again; where
+/// Limit of the bytes of answers that wait in memory. The bodies of others are read from the spool again; where
 /// there is none, their keys are completed without a body.
 const BYTES_MAX: usize = 64 * 1024 * 1024;
-/// What an answer costs besides its body.
+/// Bytes that an answer takes besides its body.
 const HEAD_BYTES: usize = 1024;
-/// How many spooled writes are made at the same time at the start.
+/// Number of spooled writes that are made at the same time at the start.
 const SPOOLED_TOGETHER: usize = 32;
 /// Time that a process which ends gives the store to take what waits, where it can be spooled instead.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
-/// What came of a write that the store took.
+/// Outcome of a write that the store took.
 enum Landed {
     Made,
     /// There is no such claim to cancel. It may still be on its way.
@@ -63,7 +63,7 @@ pub(crate) struct Landing {
     seal: Seal,
     waiters: Arc<Waiters>,
     queue: Queue,
-    /// How many bytes of answers wait in memory.
+    /// Bytes of the answers that wait in memory.
     bytes: AtomicUsize,
 }
 
@@ -147,7 +147,7 @@ impl Landing {
         self.queue.schedule(owed, FIRST_PAUSE);
     }
 
-    /// Whether any write waits.
+    /// Tells if any write waits.
     pub(crate) fn is_any_waiting(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -161,7 +161,7 @@ impl Landing {
         Ok(())
     }
 
-    /// Whether so much waits that no more work may begin.
+    /// Tells if so much waits that no more work may begin.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.is_full()
     }
@@ -339,7 +339,7 @@ impl Drop for Landing {
     }
 }
 
-/// Whether a file is gone, or is not what was written.
+/// Tells a file that is gone, or is not as it was written, from one that cannot be read now.
 fn is_lost(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
 }

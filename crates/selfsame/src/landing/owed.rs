@@ -9,12 +9,12 @@ use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use selfsame_core::{Answer, AnswerBody, AttemptId, Lease, RecordId, Release, Sent};
 
-/// How often a claim is looked for of which nothing was heard, after it was not found. What was sent may
+/// Number of looks for a claim of which nothing was heard, after it was not found. What was sent may
 /// still arrive for as long as the network repeats it, at pauses that double: so do the looks, from a
 /// second on, over two minutes.
 const LOOKS_MAX: u32 = 7;
 
-/// How long a `Location` may be that is kept without its answer.
+/// Limit of a `Location` that is kept without its answer.
 const LOCATION_BYTES_MAX: usize = 1024;
 
 /// A write that waits for the store.
@@ -22,7 +22,7 @@ pub(super) struct Owed {
     pub(super) id: RecordId,
     pub(super) attempt_id: AttemptId,
     pub(super) write: Write,
-    /// Whether it is written, or was given up.
+    /// Set once it is written, or was given up.
     pub(super) is_over: AtomicBool,
 }
 
@@ -93,7 +93,7 @@ impl Owed {
         matches!(self.write, Write::Complete { .. })
     }
 
-    /// Whether the store has said that there is no such claim, which may only be on its way.
+    /// Tells if the store knows no such claim, which may only be on its way.
     pub(super) fn is_looked_for(&self) -> bool {
         match &self.write {
             Write::Cancel { looks: Some(looks), .. } => looks.load(Ordering::SeqCst) > 0,
@@ -101,7 +101,7 @@ impl Owed {
         }
     }
 
-    /// How long to wait before the claim is looked for again that the store does not know; nothing if it
+    /// Pause before the claim is looked for again that the store does not know; nothing if it
     /// is not.
     pub(super) fn next_look(&self) -> Option<Duration> {
         let Write::Cancel { looks: Some(looks), .. } = &self.write else { return None };
@@ -110,7 +110,7 @@ impl Owed {
     }
 }
 
-/// What is kept of an answer for which there is no room: that the work was done.
+/// An answer for which there is no room: it says that the work was done.
 pub(super) fn without_body(answer: &Answer) -> Answer {
     let mut headers = HeaderMap::new();
     if let Some(location) = answer.headers.get(LOCATION)

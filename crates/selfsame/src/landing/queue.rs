@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::owed::Owed;
 use crate::telemetry;
 
-/// How many writes may wait before no more work is begun. None is ever dropped: what runs by then still
+/// Limit of writes that wait before no more work is begun. None is ever dropped: what runs by then still
 /// finds room.
 const WAITING_MAX: usize = 64 * 1024;
 
 pub(super) struct Queue {
-    /// How many writes wait. Every claim asks, and a lock would make the cores take turns.
+    /// Number of writes that wait. An atomic, because every claim reads it, and a lock would be contended.
     len: AtomicUsize,
     /// Those of them about which the store has said nothing yet.
     open: AtomicUsize,
@@ -57,7 +57,7 @@ impl Queue {
         self.len.load(Ordering::SeqCst) == 0
     }
 
-    /// Whether the store has said something about each of them.
+    /// Tells if the store has answered for each of them.
     pub(super) fn is_settled(&self) -> bool {
         self.open.load(Ordering::SeqCst) == 0
     }

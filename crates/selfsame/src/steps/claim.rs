@@ -124,7 +124,7 @@ fn settled(
     }
 }
 
-/// What is only observed is counted by itself: it takes nothing from routes that enforce their quotas.
+/// Quotas that the request counts for. Observed requests have their own, and take nothing from routes that enforce theirs.
 fn quotas<'a>(engine: &'a Engine, ask: &Ask) -> &'a Arc<Quotas> {
     match ask.label.is_observed() {
         true => &engine.observed_quotas,
@@ -224,7 +224,7 @@ async fn confirm(
     }
 }
 
-/// Whether so much of a lease was over when it was acknowledged that it is renewed before its work begins.
+/// Tells if so much of a lease was over when it was acknowledged that it is renewed before its work begins.
 fn is_late(took: Duration, lease: &Lease) -> bool {
     took >= lease.length / 3
 }

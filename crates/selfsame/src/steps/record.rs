@@ -429,7 +429,7 @@ pub(crate) fn release_after(outcome: Outcome, policy: &Policy) -> Option<Release
     })
 }
 
-/// Whether a key may be held after a claim that ended so.
+/// Tells if a key may be held after a claim that ended so.
 fn may_hold(release: Release) -> bool {
     match release {
         Release::NeverRan | Release::Retry | Release::Forget => false,

@@ -90,7 +90,7 @@ struct Look {
     first: Vec<u8>,
 }
 
-/// How many bytes tell in which form a text is.
+/// Number of bytes that tell the encoding of a text.
 const FIRST_BYTES: usize = 4;
 
 impl Look {

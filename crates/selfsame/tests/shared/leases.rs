@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-/// How many runs there are, and how long their leases are: few and short ones, unless time does not matter.
+/// Number of runs and length of their leases: few and short ones, unless time does not matter.
 pub(crate) fn size() -> (usize, Duration) {
     match std::env::var_os("SELFSAME_LONG") {
         Some(_) => (10_000, Duration::from_secs(30)),
@@ -20,7 +20,7 @@ pub(crate) fn size() -> (usize, Duration) {
     }
 }
 
-/// How many calls a rival makes at once.
+/// Number of calls that a rival makes at once.
 const RIVALS: usize = 50;
 
 fn key(number: usize) -> Key {

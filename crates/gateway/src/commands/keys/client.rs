@@ -26,7 +26,7 @@ pub(super) struct Page {
     pub(super) records: Vec<RecordView>,
     /// The id behind which the next page begins.
     pub(super) next: Option<String>,
-    /// Whether more records match, without a way to page through them.
+    /// Set where more records match, without a way to page through them.
     pub(super) is_cut_off: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-/// Who decides, and why.
+/// Author and reason of a decision.
 #[derive(Debug, clap::Args)]
 pub(super) struct Operator {
     /// Your name, kept with the decision [default: the user who runs the command]

@@ -15,7 +15,7 @@ use crate::installation::COPYING;
 /// Records that are under way at once.
 const AT_ONCE: usize = 32;
 
-/// What was copied.
+/// Counts of copied records.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Copied {
     /// Records that are in the target now.
@@ -106,7 +106,7 @@ async fn one(from: &Opened, to: &Opened, id: RecordId) -> Result<Option<Imported
     Ok(Some(imported))
 }
 
-/// Whether what was read back is the record; or nothing, because it expired meanwhile.
+/// Compares a record with what was read back; nothing is right, too, where it expired meanwhile.
 async fn same(found: Option<Record>, record: &Record, to: &Opened) -> Result<bool> {
     match found {
         Some(found) => Ok(found == *record),

@@ -11,7 +11,7 @@ use crate::installation::COPYING;
 /// Records that are read at once.
 const AT_ONCE: usize = 32;
 
-/// What a look at all records tells.
+/// Summary of all records.
 #[derive(Debug, Default)]
 struct Seen {
     count: Count,
@@ -53,7 +53,7 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
     Ok(facts.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect())
 }
 
-/// What is known of a folder that another process has open.
+/// Summary of a folder that another process has open.
 pub(super) fn in_use(place: &str, holder: &str) -> String {
     let records = "known to that process: see its /metrics and `selfsame keys show`";
     let facts = [("store", place), ("in use", &format!("yes, by {holder}")), ("records", records)];

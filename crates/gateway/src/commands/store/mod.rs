@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// The store: file:PATH, rediss://…, or postgres://… as the role that owns the schema
     #[arg(long, global = true, env = "SELFSAME_STORE", hide_env_values = true)]
     store: Option<String>,
-    /// The same database past a pooler in transaction mode
+    /// Address of the same database past a pooler in transaction mode
     #[arg(long, global = true, env = "SELFSAME_STORE_DIRECT", hide_env_values = true)]
     store_direct: Option<String>,
     /// The gateway's configuration, to find the two above

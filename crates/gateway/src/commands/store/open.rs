@@ -20,7 +20,7 @@ pub(super) struct Opened {
     pub(super) place: String,
 }
 
-/// What is asked of a Redis that records are copied to.
+/// Requirements for a Redis that records are copied to.
 #[derive(Debug, Clone, Copy, Default, clap::Args)]
 pub(super) struct Accepting {
     /// Accept a Redis to copy to that may lose records

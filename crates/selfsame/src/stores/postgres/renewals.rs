@@ -77,7 +77,7 @@ impl Call for Lease {
     }
 }
 
-/// What is sent of leases, column by column.
+/// Leases as they are sent, column by column.
 struct Columns<'a> {
     ids: Vec<&'a [u8]>,
     attempt_ids: Vec<&'a [u8]>,

@@ -136,7 +136,7 @@ impl Fault {
         }
     }
 
-    /// Whether a foreign key or a trigger of another table forbade the change.
+    /// Set where a foreign key or a trigger of another table forbade the change.
     pub(super) fn is_of_another_table(&self) -> bool {
         let class_23 = |code: &SqlState| code.code().starts_with("23");
         self.code.as_ref().is_some_and(|code| class_23(code) || *code == SqlState::RAISE_EXCEPTION)

@@ -201,7 +201,7 @@ impl RedisStore {
         }
     }
 
-    /// Whether the answer to a run is recorded though its claim was lost: somebody must notice that it was.
+    /// Tells if the answer to a run is recorded though its claim was lost: somebody must notice that it was.
     pub(super) fn puts_back(&self) -> bool {
         !self.options.accept_loss && !self.options.are_answers_elsewhere
     }

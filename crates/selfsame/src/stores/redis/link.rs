@@ -134,7 +134,7 @@ impl Link {
         self.ask_until(Instant::now() + time_out, access, ask).await
     }
 
-    /// The same with the time at which it ends.
+    /// Like [`Link::ask`], but ends at `until`.
     pub(super) async fn ask_until(
         &self,
         until: Instant,
@@ -325,7 +325,7 @@ impl Link {
         })
     }
 
-    /// How many connections were made.
+    /// Number of connections that were made.
     pub(super) fn connections(&self) -> u64 {
         self.made.load(Ordering::Relaxed)
     }

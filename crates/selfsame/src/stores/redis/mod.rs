@@ -146,7 +146,7 @@ impl RedisStore {
         self.guard.leave().await;
     }
 
-    /// How this store stands, for who watches over it.
+    /// Health of this store.
     pub fn health(&self) -> RedisHealth {
         RedisHealth(Arc::downgrade(&self.guard))
     }
@@ -168,7 +168,7 @@ impl RedisStore {
         self.ask_over(Lane::of(id), id, access, ask).await
     }
 
-    /// What Redis answers about `id`, over the connections of `lane`.
+    /// Redis' answer about `id`, over the connections of `lane`.
     async fn ask_over(
         &self,
         lane: Lane,

@@ -106,7 +106,7 @@ impl Node {
         self.number
     }
 
-    /// How many connections for calls about records were made up to now.
+    /// Number of connections for calls about records that were made up to now.
     pub(super) fn connections(&self) -> u64 {
         self.links.iter().map(|link| link.connections()).sum()
     }

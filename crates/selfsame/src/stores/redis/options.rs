@@ -61,7 +61,7 @@ impl RedisOptions {
         Self { known_for: time, ..self }
     }
 
-    /// How long keys are refused at a Redis that knows none, so that a process that knows better can say so; 3 s unless said.
+    /// Time for which keys are refused at a Redis that knows none, so that a process that knows better can say so; 3 s unless said.
     /// It must be longer than others take to look. For tests, in which there are no others.
     #[doc(hidden)]
     #[must_use]

@@ -107,7 +107,7 @@ pub(super) struct Fault {
     pub(super) is_unknown_script: bool,
     /// Whether Redis does not know the command, or not in this form.
     pub(super) is_unknown_form: bool,
-    /// Whether Redis refuses writes because `maxmemory` is reached.
+    /// Set where Redis refuses writes because `maxmemory` is reached.
     pub(super) is_out_of_memory: bool,
     pub(super) turn: Option<Turn>,
 }

@@ -76,7 +76,7 @@ impl SplitStore {
         Ok(Self { locks, answers, runs, swept: Mutex::default() })
     }
 
-    /// How the Redis stands that has the claims.
+    /// Health of the Redis that has the claims.
     pub fn health(&self) -> RedisHealth {
         self.locks.health()
     }

@@ -1,4 +1,4 @@
-//! What a loss leads to: guards are closed, and opened again.
+//! Closing of guards after a loss, and reopening.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ enum Because {
     Beside,
 }
 
-/// What came of it.
+/// Outcome of a request to close.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Closed {
     /// Nothing is missed.
@@ -39,7 +39,7 @@ enum Closed {
     Now,
 }
 
-/// What a guard says of itself.
+/// State of a guard, as it was read.
 struct Said {
     now: Timestamp,
     closed_until: Timestamp,

@@ -19,21 +19,21 @@ use super::super::trouble::{Access, Fault};
 use super::super::value::millis;
 use super::{Guard, random_id};
 
-/// How often a process says that it is there.
+/// Pause between two signs of life of a process.
 pub(super) const EVERY: Duration = Duration::from_secs(2);
-/// How many looks in a row it may not have done so.
+/// Number of looks in a row that may find no new sign of life.
 const MISSED_MAX: u32 = 4;
 /// After how many of them it is forgotten: the list names it no longer by then.
 const FORGOTTEN_AFTER: u32 = 60;
-/// How long ago it may have been seen by one that only just started.
+/// Age of the last sign of life at which one that only just started still counts a process as alive.
 const SEEN_WITHIN: Duration = Duration::from_secs(15);
 /// For how long the list names it.
 const LISTED_FOR: Duration = Duration::from_secs(60);
-/// How long a process tries to leave.
+/// Limit of the time that leaving takes.
 const LEAVE_MAX: Duration = Duration::from_secs(1);
-/// How often it looks whether a count is over that is under way then.
+/// Pause between looks for the end of a count that is under way then.
 const POLL: Duration = Duration::from_millis(5);
-/// How long the name of a process is.
+/// Length of the name of a process.
 const NAME_LEN: usize = 16;
 
 /// This process, and the others.
@@ -81,7 +81,7 @@ impl Members {
         live.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether the list was read within that time.
+    /// Tells if the list was read within that time.
     pub(super) fn is_read_within(&self, time: Duration) -> bool {
         self.others.lock().read_at.is_some_and(|at| at.elapsed() < time)
     }

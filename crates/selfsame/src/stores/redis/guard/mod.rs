@@ -55,19 +55,19 @@ pub(super) const FACTS: &str = "facts";
 
 /// For how long no new key is taken where it is not known how long keys live.
 const WINDOW: Duration = Duration::from_secs(24 * 60 * 60);
-/// The same where it is not known how long leases are, and every answer is recorded elsewhere, too.
+/// Time for which no new key is taken where leases are unknown, and every answer is recorded elsewhere, too.
 const LEASE_WINDOW: Duration = Duration::from_secs(10 * 60);
 
 /// The name that no guard has.
 const NO_GUARD: &str = "?";
 
-/// What this process has seen of a guard.
+/// A guard as this process has last seen it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
     /// Its name; nothing where nobody is to notice.
     pub(super) id: Arc<str>,
     pub(super) beats: u64,
-    /// How much of that this process has counted.
+    /// Part of that which this process has counted.
     own: u64,
     /// Time in milliseconds, by Redis' clock, until which `own` must be there: by then everything this process had written has
     /// expired, and Redis has let go of the count.
@@ -75,7 +75,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Whether a guard that says so has lost nothing, and takes new keys. `claim.lua` says the same.
+    /// Tells if a guard in this state has lost nothing, and takes new keys. `claim.lua` has the same rule.
     fn is_kept_by(&self, said: &Value, now: Timestamp) -> Option<u64> {
         let Value::Array(said) = said else { return None };
         let [Value::BulkString(id), beats, closed_until] = &said[..] else { return None };
@@ -89,7 +89,7 @@ impl Known {
     }
 }
 
-/// What a claim shows of what its process knows.
+/// Knowledge of a process that a claim shows.
 pub(super) struct Shown {
     known: Known,
     /// The way by which nothing was missed; none where that is not known of the way there is.
@@ -106,7 +106,7 @@ impl Shown {
         self.known.beats
     }
 
-    /// Whether nobody is to notice anything.
+    /// Tells if loss detection is off.
     fn is_careless(&self) -> bool {
         self.known.id.is_empty()
     }
@@ -118,14 +118,14 @@ struct Watched {
     behind: Behind,
     state: Mutex<Seen>,
     recent: Mutex<Recent>,
-    /// Whether there is something to count.
+    /// Set while there is something to count.
     has_written: AtomicBool,
     is_counting: AtomicBool,
     is_looking: AtomicBool,
     is_verifying: AtomicBool,
 }
 
-/// What is known of a bucket.
+/// State of a bucket, as far as this process knows it.
 #[derive(Default)]
 struct Seen {
     known: Known,
@@ -154,7 +154,7 @@ impl Watched {
     }
 }
 
-/// What is known of Redis' memory.
+/// Loss detection for all buckets.
 pub(super) struct Guard {
     routes: Arc<Routes>,
     options: RedisOptions,
@@ -166,7 +166,7 @@ pub(super) struct Guard {
     window_ms: AtomicU64,
     /// Until when the last loss was logged that keys are refused.
     logged_until: AtomicU64,
-    /// Whether this process takes keys yet.
+    /// Set once this process takes keys.
     is_started: AtomicBool,
     /// There is something to see to at once.
     wake: Arc<Notify>,
@@ -174,7 +174,7 @@ pub(super) struct Guard {
     verified: channel::Sender<()>,
     /// Facts as this process goes by them.
     facts: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// Whether others go by others.
+    /// Set where other processes go by other facts.
     is_divided: AtomicBool,
 }
 
@@ -218,7 +218,7 @@ impl Guard {
         Ok(guard)
     }
 
-    /// Whether anything was counted yet.
+    /// Set once anything was counted.
     fn has_counted(&self) -> bool {
         self.watched.iter().any(|watched| watched.state.lock().known.beats > 0)
     }
@@ -319,12 +319,12 @@ impl Guard {
         self.ask(bucket, link::Ask::Script(&Arc::new(call))).await
     }
 
-    /// What is read behind a claim.
+    /// The commands that are sent behind a claim.
     pub(super) fn behind(&self, bucket: Bucket) -> &Behind {
         &self.watched[bucket.at()].behind
     }
 
-    /// What a claim shows.
+    /// The knowledge that a claim shows.
     pub(super) fn show(&self, bucket: Bucket, ask: &Ask) -> Shown {
         let known_for = match self.options.are_answers_elsewhere {
             true => ask.lease,

@@ -18,12 +18,12 @@ use super::super::scripts::CONFIRM;
 use super::super::trouble::{Access, Fault};
 use super::{Guard, random_id};
 
-/// How often it is looked who has answered.
+/// Pause between looks for those who have answered.
 const POLL: Duration = Duration::from_millis(30);
-/// How long others are waited for; and by a process that takes no keys yet.
+/// Limit of the wait for others; and by a process that takes no keys yet.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_AT_START: Duration = Duration::from_secs(3);
-/// How old the list of processes may be.
+/// Age that the list of processes may have.
 const LISTED_WITHIN: Duration = Duration::from_millis(500);
 
 /// A count that is never reached, and a time that never comes, as Redis' scripts have numbers.
@@ -153,7 +153,7 @@ impl Guard {
         before.map(Some).map_err(|_| Fault::strange(Access::Write))
     }
 
-    /// Whether claims may be made without a look first.
+    /// Tells if claims may be made without a look first.
     pub(in super::super) fn is_verified(&self, bucket: Bucket) -> bool {
         if self.options.accept_loss {
             return true;

@@ -16,22 +16,22 @@ use super::super::{link, time};
 use super::{Guard, members, verify};
 use crate::{background, telemetry};
 
-/// How often writes are counted, while there are any.
+/// Pause between counts of writes, while there are any.
 const BEAT: Duration = Duration::from_millis(100);
-/// How often a guard is looked at, where there is one, and where there are many.
+/// Pause between looks at a guard, where there is one, and where there are many.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_AT_MANY: Duration = Duration::from_secs(1);
-/// How often it is looked whether all go by the same facts.
+/// Pause between comparisons of the facts that all processes go by.
 const FACTS_EVERY: Duration = Duration::from_secs(2);
 
-/// How much longer than the longest life of a key an own count is kept, in milliseconds, as records are.
+/// Milliseconds for which an own count is kept beyond the longest life of a key, as records are.
 const KEPT_LONGER_MS: u64 = 60_000;
 
-/// What a look at a guard has shown.
+/// Result of a look at a guard.
 pub(super) struct Look {
     /// The last call, and who has answered it.
     pub(super) call: String,
-    /// Whether records are missed; then it was seen to.
+    /// Set where records are missed; then the guard is closed by now.
     pub(super) is_lost: bool,
 }
 
@@ -208,7 +208,7 @@ impl Guard {
         is_counted.then(|| watched.state.lock().known.beats)
     }
 
-    /// How long no new key is taken, at least in one bucket.
+    /// Time for which no new key is taken, at least in one bucket.
     fn closed_for(&self) -> Option<Duration> {
         let now = Instant::now();
         let untils = self.watched.iter().filter_map(|watched| watched.state.lock().closed_until);
@@ -220,7 +220,7 @@ impl Guard {
     }
 }
 
-/// What is found of a guard.
+/// A guard as it was read.
 struct Found {
     id: String,
     beats: u64,
@@ -259,7 +259,7 @@ fn begin(is_under_way: &AtomicBool) -> bool {
     !is_under_way.swap(true, Ordering::Relaxed)
 }
 
-/// How a Redis store stands, for who watches over it.
+/// Health of a Redis store.
 #[derive(Clone)]
 pub struct RedisHealth(pub(in super::super) Weak<Guard>);
 
