@@ -143,11 +143,11 @@ impl<S> IdempotencyService<S> {
         let (engine, policy) = (&self.route.engine, &self.route.policy);
         let due = policy.completing.as_ref().filter(|how| abandoned.is_due(how, policy));
         let (Some(completing), Some(head)) = (due, abandoned.head()) else { return Ending::Left };
-        let ask = abandoned.ask(policy);
+        let mut ask = abandoned.ask(policy);
         if abandoned.record.attempt > completing.attempts {
             return match abandoned.record.state {
                 State::Held { .. } => Ending::Left,
-                _ => hold(engine, &ask, policy).await,
+                _ => hold(engine, &mut ask, policy).await,
             };
         }
         let dialect = policy.dialect.to_sender_of(head.headers());
@@ -187,7 +187,7 @@ fn has_run<R, E>(reply: &Reply<R, E>) -> bool {
     }
 }
 
-async fn hold(engine: &Engine, ask: &Ask, policy: &Policy) -> Ending {
+async fn hold(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Ending {
     let Settled::Run(claim, _) = steps::claim(engine, ask, policy).await else {
         return Ending::Left;
     };

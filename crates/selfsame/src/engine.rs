@@ -143,8 +143,8 @@ impl Idempotency {
     }
 
     /// Waits until no run is going on, and until the store has taken what it could not take before. New runs may
-    /// still begin: stop those first. A store that stays away is waited for as long as the caller likes; where
-    /// there is a spool, only a second.
+    /// still begin: stop those first. A store that stays away is waited for as long as the caller likes; only a
+    /// second where the spool has everything for the next process.
     pub async fn drained(&self) {
         self.engine.work.close();
         self.engine.work.wait().await;
@@ -152,10 +152,10 @@ impl Idempotency {
         self.engine.landing.drained().await;
     }
 
-    /// Spools what is left for the next process: the ends of claims that were never used. To be done last, where
-    /// there is a spool.
+    /// Spools what the store has not taken and the spool has not got yet, for the next process. To be done last,
+    /// also where [`Idempotency::drained`] was given up.
     pub async fn spool_rest(&self) {
-        self.engine.landing.spool_cancellations().await;
+        self.engine.landing.spool_rest().await;
     }
 }
 

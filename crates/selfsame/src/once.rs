@@ -144,7 +144,7 @@ impl Once {
         let input = input.map_err(OnceError::Input)?;
         let scope = Scope::Function { name: function.clone() };
         let tag = tenant.tag(&engine.secret);
-        let ask = Ask {
+        let mut ask = Ask {
             id: RecordId::derive(&engine.secret, tag, &scope, &key),
             fingerprint: Fingerprint::of_call(&function, &input, Some(&engine.secret)),
             attempt_id: AttemptId::random(),
@@ -162,7 +162,7 @@ impl Once {
         };
         let home = engine.clone();
         let work = Box::pin(async move {
-            let turn = steps::take_turn(&engine, &ask, None, &policy).await;
+            let turn = steps::take_turn(&engine, &mut ask, None, &policy).await;
             let served = served(&turn);
             let ended = match turn.settled {
                 Settled::Run(claim, place) => {

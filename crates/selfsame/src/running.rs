@@ -141,6 +141,9 @@ impl Running {
         if entry.run == lease.attempt_id {
             return false;
         }
+        if entry.lease.attempt_id == lease.attempt_id {
+            return true;
+        }
         self.has_adopted.store(true, Ordering::SeqCst);
         entry.lease = *lease;
         if entry.stage == Stage::Lost {
@@ -150,6 +153,11 @@ impl Running {
         drop(shard);
         self.look_at(now);
         true
+    }
+
+    /// The lease of the run of this record, if it runs here.
+    pub(crate) fn lease_of(&self, id: &RecordId) -> Option<Lease> {
+        self.shard(id).lock().get(id).map(|entry| entry.lease)
     }
 
     /// The lease that a run has now, which began with `lease`.

@@ -220,11 +220,11 @@ where
             // to: those who run would hold room for both.
             let (run, waited) = 'turn: {
                 let Turn { mut settled, waited } =
-                    steps::take_turn(engine, &ask, preferred_wait, policy).await;
+                    steps::take_turn(engine, &mut ask, preferred_wait, policy).await;
                 if let (Settled::Refused(Refusal::Held), Some(probe)) = (&settled, &policy.probe) {
                     let around = (engine, policy);
                     settled =
-                        Box::pin(steps::probe(&mut inner, &request.parts, &ask, probe, around))
+                        Box::pin(steps::probe(&mut inner, &request.parts, &mut ask, probe, around))
                             .await;
                 }
                 // It is written, and may be large.

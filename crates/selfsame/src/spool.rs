@@ -137,7 +137,11 @@ impl Spool {
                 _ => continue,
             };
             match read {
-                Ok(spooled) => waiting.push(spooled),
+                Ok(spooled) => {
+                    // An older version has named it otherwise.
+                    fs::rename(&path, self.path_of(&spooled))?;
+                    waiting.push(spooled);
+                }
                 Err(error) => {
                     let path = path.display();
                     tracing::error!(%error, %path, "a spooled file is damaged");
@@ -145,6 +149,18 @@ impl Spool {
             }
         }
         Ok(waiting)
+    }
+
+    fn path_of(&self, spooled: &Spooled) -> PathBuf {
+        match spooled {
+            Spooled::Answer { lease, .. } => self.path(&lease.id, lease.attempt_id, ANSWER_SUFFIX),
+            Spooled::Release { lease, .. } => {
+                self.path(&lease.id, lease.attempt_id, RELEASE_SUFFIX)
+            }
+            Spooled::Cancellation { id, attempt_id } => {
+                self.path(id, *attempt_id, CANCELLATION_SUFFIX)
+            }
+        }
     }
 
     fn path(&self, id: &RecordId, attempt_id: AttemptId, suffix: &str) -> PathBuf {
@@ -231,6 +247,21 @@ mod tests {
         for (lease, answer) in [(lease, answer), (later, other)] {
             assert_eq!(spool.answer(&lease).expect("readable"), answer);
         }
+    }
+
+    #[test]
+    fn a_file_with_another_name_is_found_by_its_claim() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path());
+        let (lease, answer) = landing("done");
+        spool.keep(&lease, &answer).expect("kept");
+        let written = fs::read_dir(folder.path()).expect("readable").next().expect("one file");
+        let written = written.expect("readable").path();
+        fs::rename(written, folder.path().join("another-name.answer")).expect("renamed");
+        assert_eq!(spool.waiting().expect("readable").len(), 1);
+        assert_eq!(spool.answer(&lease).expect("readable"), answer);
+        spool.remove(&lease.id, lease.attempt_id).expect("removed");
+        assert_eq!(spool.waiting().expect("readable"), []);
     }
 
     #[test]

@@ -36,7 +36,7 @@ use tokio::time::timeout;
 
 use crate::background;
 use crate::seal::Seal;
-use crate::spool::{Spool, Spooled};
+use crate::spool::Spool;
 use crate::telemetry;
 use crate::wait::Waiters;
 
@@ -94,9 +94,9 @@ impl Landing {
         let owed = Owed::completion(lease, Place::Memory { answer: answer.clone(), bytes });
         self.queue.add(owed.clone());
         let status = answer.status;
-        let is_spooled = self.keep(move |spool| spool.keep(&lease, &answer)).await;
+        self.keep(&owed).await;
         if in_memory > BYTES_MAX {
-            let place = match is_spooled {
+            let place = match owed.is_spooled() {
                 true => Place::Spool(status),
                 // That the work was done outweighs its answer: it must not be done again.
                 false => {
@@ -109,21 +109,21 @@ impl Landing {
             };
             self.put(&owed, place);
         }
-        self.begin(owed, lease).await;
+        self.begin(owed).await;
     }
 
     /// Takes a release that the store refused, as [`Landing::complete`] takes an answer.
     pub(crate) async fn release(&self, lease: Lease, release: Release, sent: Sent) {
         let owed = Owed::release(lease, release, sent);
         self.queue.add(owed.clone());
-        self.keep(move |spool| spool.keep_release(&lease, release)).await;
-        self.begin(owed, lease).await;
+        self.keep(&owed).await;
+        self.begin(owed).await;
     }
 
     /// Has a write tried that is spooled, unless a claim of its record had it made meanwhile.
-    async fn begin(&self, owed: Arc<Owed>, lease: Lease) {
+    async fn begin(&self, owed: Arc<Owed>) {
         match owed.is_over() {
-            true => self.unspool(lease.id, lease.attempt_id).await,
+            true => self.unspool(&owed).await,
             false => self.queue.schedule(owed, FIRST_PAUSE),
         }
     }
@@ -173,14 +173,7 @@ impl Landing {
             Ok(waiting) => waiting,
             Err(error) => return tracing::error!(%error, "the spool cannot be read"),
         };
-        let owed: Vec<_> = waiting
-            .into_iter()
-            .map(|spooled| match spooled {
-                Spooled::Answer { lease, status } => Owed::completion(lease, Place::Spool(status)),
-                Spooled::Release { lease, release } => Owed::release(lease, release, Sent::Once),
-                Spooled::Cancellation { id, attempt_id } => Owed::spooled(id, attempt_id),
-            })
-            .collect();
+        let owed: Vec<_> = waiting.into_iter().map(Owed::spooled).collect();
         owed.iter().for_each(|owed| self.queue.add(owed.clone()));
         let is_away = &AtomicBool::new(false);
         let tries = stream::iter(owed).for_each_concurrent(SPOOLED_TOGETHER, |owed| async move {
@@ -202,22 +195,27 @@ impl Landing {
         tries.await;
     }
 
-    /// Waits until the store has taken what waits. Where there is a spool, which keeps it for the next process,
-    /// that is given up soon.
+    /// Waits until the store has taken what waits. After a second that is given up where the spool has it all for the next
+    /// process.
     pub(crate) async fn drained(&self) {
-        let settled = self.queue.settled();
-        match self.spool {
-            Some(_) => drop(timeout(ENDS_WITHIN, settled).await),
-            None => settled.await,
+        if timeout(ENDS_WITHIN, self.queue.settled()).await.is_err() {
+            self.spool_rest().await;
+            if !self.queue.unspooled().is_empty() {
+                self.queue.settled().await;
+            }
         }
     }
 
-    /// Spools the cancellations that wait, for the next process. Answers and releases are spooled already.
-    pub(crate) async fn spool_cancellations(&self) {
-        for owed in self.queue.cancellations() {
-            let (id, attempt_id) = (owed.id, owed.attempt_id);
-            self.keep(move |spool| spool.keep_cancellation(&id, attempt_id)).await;
-        }
+    /// Spools what waits and is not in the spool yet.
+    pub(crate) async fn spool_rest(&self) {
+        let rest = stream::iter(self.queue.unspooled());
+        let spooled = rest.for_each_concurrent(SPOOLED_TOGETHER, |owed| async move {
+            self.keep(&owed).await;
+            if owed.is_over() {
+                self.unspool(&owed).await;
+            }
+        });
+        spooled.await;
     }
 
     /// Makes one write. It stays in the queue where the store fails.
@@ -231,26 +229,22 @@ impl Landing {
                     telemetry::fenced_write();
                     tracing::warn!(record, "a late answer was fenced off");
                 }
-                self.unspool(owed.id, owed.attempt_id).await;
             }
             Write::Release { lease, release, sent } => {
                 // One that was made before, and not acknowledged, finds the claim gone as well.
                 if self.store.release(lease, *release).await? == Fenced::Lost {
                     tracing::info!(record, "a late release found its claim gone");
                 }
-                self.unspool(owed.id, owed.attempt_id).await;
                 self.cancel_copies(lease, *release, *sent);
             }
-            Write::Cancel { looks, is_spooled } => {
+            Write::Cancel { looks } => {
                 let cancelled = self.store.cancel(&owed.id, owed.attempt_id).await?;
                 if cancelled == Fenced::Lost && looks.is_some() {
                     return Ok(Landed::Missed);
                 }
-                if *is_spooled {
-                    self.unspool(owed.id, owed.attempt_id).await;
-                }
             }
         }
+        self.unspool(owed).await;
         self.forget(owed);
         self.waiters.wake(&owed.id);
         Ok(Landed::Made)
@@ -259,8 +253,8 @@ impl Landing {
     /// Has a claim looked for again that the store does not know, or gives it up.
     async fn missed(&self, owed: &Arc<Owed>) {
         self.queue.missed(owed);
-        if owed.is_over() && matches!(owed.write, Write::Cancel { is_spooled: true, .. }) {
-            self.unspool(owed.id, owed.attempt_id).await;
+        if owed.is_over() {
+            self.unspool(owed).await;
         }
     }
 
@@ -307,15 +301,19 @@ impl Landing {
         }
     }
 
-    /// Writes to the spool, and tells whether it is there.
-    async fn keep(&self, write: impl FnOnce(&Spool) -> io::Result<()> + Send + 'static) -> bool {
-        let Some(spool) = self.spool.clone() else { return false };
-        let kept = blocking(move || write(&spool)).await;
-        kept.inspect_err(|error| tracing::error!(%error, "a write could not be spooled")).is_ok()
+    /// Writes `owed` to the spool, if there is one.
+    async fn keep(&self, owed: &Arc<Owed>) {
+        let Some(spool) = self.spool.clone() else { return };
+        let kept = owed.clone();
+        match blocking(move || keep(&spool, &kept)).await {
+            Ok(()) => owed.is_spooled.store(true, Ordering::SeqCst),
+            Err(error) => tracing::error!(%error, "a write could not be spooled"),
+        }
     }
 
-    async fn unspool(&self, id: RecordId, attempt_id: AttemptId) {
-        if let Some(spool) = self.spool.clone()
+    async fn unspool(&self, owed: &Owed) {
+        let (id, attempt_id) = (owed.id, owed.attempt_id);
+        if let Some(spool) = self.spool.clone().filter(|_| owed.is_spooled())
             && let Err(error) = blocking(move || spool.remove(&id, attempt_id)).await
         {
             tracing::warn!(%error, "a write that was made stays in the spool");
@@ -336,6 +334,21 @@ impl Drop for Landing {
     fn drop(&mut self) {
         // Whoever waits for more is to find that there is nobody to add any.
         self.queue.added.notify_one();
+    }
+}
+
+/// Writes `owed` to the spool. Blocks.
+fn keep(spool: &Spool, owed: &Owed) -> io::Result<()> {
+    match &owed.write {
+        Write::Complete { lease, answer } => {
+            let place = answer.lock().clone();
+            match place {
+                Place::Memory { answer, .. } => spool.keep(lease, &answer),
+                Place::Spool(_) => Ok(()),
+            }
+        }
+        Write::Release { lease, release, .. } => spool.keep_release(lease, *release),
+        Write::Cancel { .. } => spool.keep_cancellation(&owed.id, owed.attempt_id),
     }
 }
 

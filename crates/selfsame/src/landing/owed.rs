@@ -9,6 +9,8 @@ use http::{HeaderMap, StatusCode};
 use parking_lot::Mutex;
 use selfsame_core::{Answer, AnswerBody, AttemptId, Lease, RecordId, Release, Sent};
 
+use crate::spool::Spooled;
+
 /// Number of looks for a claim of which nothing was heard, after it was not found. What was sent may
 /// still arrive for as long as the network repeats it, at pauses that double: so do the looks, from a
 /// second on, over two minutes.
@@ -22,6 +24,8 @@ pub(super) struct Owed {
     pub(super) id: RecordId,
     pub(super) attempt_id: AttemptId,
     pub(super) write: Write,
+    /// Set once it is in the spool.
+    pub(super) is_spooled: AtomicBool,
     /// Set once it is written, or was given up.
     pub(super) is_over: AtomicBool,
 }
@@ -32,8 +36,8 @@ pub(super) enum Write {
     /// The work ended without an answer to keep.
     Release { lease: Lease, release: Release, sent: Sent },
     /// The work never began. `looks` counts how often the store was asked in vain; there are none where
-    /// the claim was heard of. `is_spooled` where an earlier process left it in the spool.
-    Cancel { looks: Option<AtomicU32>, is_spooled: bool },
+    /// the claim was heard of.
+    Cancel { looks: Option<AtomicU32> },
 }
 
 /// Where an answer is.
@@ -59,34 +63,36 @@ impl Owed {
 
     /// The end of a claim that was granted and not used.
     pub(super) fn unused(lease: Lease) -> Arc<Self> {
-        let write = Write::Cancel { looks: None, is_spooled: false };
-        Self::of(lease.id, lease.attempt_id, write)
+        Self::of(lease.id, lease.attempt_id, Write::Cancel { looks: None })
     }
 
     /// The end of a claim of which nothing was heard.
     pub(super) fn unheard(id: RecordId, attempt_id: AttemptId) -> Arc<Self> {
-        Self::of(
-            id,
-            attempt_id,
-            Write::Cancel { looks: Some(AtomicU32::new(0)), is_spooled: false },
-        )
+        Self::of(id, attempt_id, Write::Cancel { looks: Some(AtomicU32::new(0)) })
     }
 
-    /// The end of a claim of which an earlier process heard nothing, or which it did not use.
-    pub(super) fn spooled(id: RecordId, attempt_id: AttemptId) -> Arc<Self> {
-        Self::of(id, attempt_id, Write::Cancel { looks: Some(AtomicU32::new(0)), is_spooled: true })
+    /// A write that an earlier process has left in the spool.
+    pub(super) fn spooled(spooled: Spooled) -> Arc<Self> {
+        let owed = match spooled {
+            Spooled::Answer { lease, status } => Self::completion(lease, Place::Spool(status)),
+            Spooled::Release { lease, release } => Self::release(lease, release, Sent::Repeatedly),
+            Spooled::Cancellation { id, attempt_id } => Self::unheard(id, attempt_id),
+        };
+        owed.is_spooled.store(true, Ordering::SeqCst);
+        owed
     }
 
     fn of(id: RecordId, attempt_id: AttemptId, write: Write) -> Arc<Self> {
-        Arc::new(Self { id, attempt_id, write, is_over: AtomicBool::new(false) })
+        let (is_spooled, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { id, attempt_id, write, is_spooled, is_over })
     }
 
     pub(super) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::SeqCst)
     }
 
-    pub(super) fn is_cancellation(&self) -> bool {
-        matches!(self.write, Write::Cancel { .. })
+    pub(super) fn is_spooled(&self) -> bool {
+        self.is_spooled.load(Ordering::SeqCst)
     }
 
     pub(super) fn is_answer(&self) -> bool {
@@ -96,7 +102,7 @@ impl Owed {
     /// Tells if the store knows no such claim, which may only be on its way.
     pub(super) fn is_looked_for(&self) -> bool {
         match &self.write {
-            Write::Cancel { looks: Some(looks), .. } => looks.load(Ordering::SeqCst) > 0,
+            Write::Cancel { looks: Some(looks) } => looks.load(Ordering::SeqCst) > 0,
             _ => false,
         }
     }
@@ -104,7 +110,7 @@ impl Owed {
     /// Pause before the claim is looked for again that the store does not know; nothing if it
     /// is not.
     pub(super) fn next_look(&self) -> Option<Duration> {
-        let Write::Cancel { looks: Some(looks), .. } = &self.write else { return None };
+        let Write::Cancel { looks: Some(looks) } = &self.write else { return None };
         let made = looks.fetch_add(1, Ordering::SeqCst);
         (made < LOOKS_MAX).then(|| Duration::from_secs(1 << made))
     }

@@ -131,11 +131,11 @@ impl Queue {
         self.waiting.lock().by_record.get(id).cloned().unwrap_or_default()
     }
 
-    /// The cancellations that wait.
-    pub(super) fn cancellations(&self) -> Vec<Arc<Owed>> {
+    /// The writes that wait and are not in the spool.
+    pub(super) fn unspooled(&self) -> Vec<Arc<Owed>> {
         let waiting = self.waiting.lock();
         let all = waiting.by_record.values().flatten();
-        all.filter(|owed| owed.is_cancellation()).cloned().collect()
+        all.filter(|owed| !owed.is_spooled()).cloned().collect()
     }
 
     /// Takes writes whose time has come; whoever takes one schedules it again, or removes it.

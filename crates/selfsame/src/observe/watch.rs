@@ -90,8 +90,9 @@ impl Watch {
         }
         let fingerprint = steps::fingerprint_of(&parts, &body, &policy, &engine.secret);
         // Never held: nobody could resolve it.
-        let ask = Ask { recover: Recover::Resume, ..steps::ask(identity, fingerprint, &policy) };
-        let turn = steps::take_turn(&engine, &ask, prefer::wait(&parts.headers), &policy).await;
+        let mut ask =
+            Ask { recover: Recover::Resume, ..steps::ask(identity, fingerprint, &policy) };
+        let turn = steps::take_turn(&engine, &mut ask, prefer::wait(&parts.headers), &policy).await;
         let served = turn.served();
         match turn.settled {
             Settled::Run(claim, _place) => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selfsame_core::{
-    Ask, Claim, Claimed, Fence, Fenced, Grant, Lease, Replay, Sent, State, StoreError,
+    Ask, AttemptId, Claim, Claimed, Fence, Fenced, Grant, Lease, Replay, Sent, State, StoreError,
     StoreErrorKind, Unstarted,
 };
 use tokio::time::Instant;
@@ -36,8 +36,13 @@ pub(crate) enum Settled {
     Bypass,
 }
 
-/// Boxed is what hardly anyone comes to: a claim holds room for nothing but the store's own.
-pub(crate) async fn claim(engine: &Engine, ask: &Ask, policy: &Policy) -> Settled {
+/// Claims the record of `ask` under a new attempt id. The one before may be cancelled yet, if nothing was heard of it, and
+/// may belong to another run by now.
+///
+/// Rare branches are boxed, so that the claim future stays as small as the store's.
+pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Settled {
+    ask.attempt_id = AttemptId::random();
+    let ask = &*ask;
     if engine.landing.is_any_waiting()
         && let Err(error) = Box::pin(engine.landing.land_first(&ask.id)).await
     {

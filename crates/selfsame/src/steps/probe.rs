@@ -28,7 +28,7 @@ use crate::telemetry;
 pub(crate) async fn probe<S, B, R>(
     inner: &mut S,
     parts: &Parts,
-    ask: &Ask,
+    ask: &mut Ask,
     probe: &Probe,
     (engine, policy): (&Engine, &Policy),
 ) -> Settled

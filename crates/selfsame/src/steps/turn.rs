@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use selfsame_core::{Ask, AttemptId};
+use selfsame_core::Ask;
 use tokio::time::Instant;
 
 use super::{Settled, claim};
@@ -35,7 +35,7 @@ impl Turn {
 /// Claims; and while somebody else runs, waits for as long as client and route allow.
 pub(crate) async fn take_turn(
     engine: &Engine,
-    ask: &Ask,
+    ask: &mut Ask,
     preferred: Option<Duration>,
     policy: &Policy,
 ) -> Turn {
@@ -58,11 +58,8 @@ pub(crate) async fn take_turn(
     let settled = Box::pin(async move {
         let mut place = place;
         loop {
-            // A new attempt: the one before may be cancelled yet, if nothing was heard of it, and may belong to
-            // another run by now.
-            let ask = Ask { attempt_id: AttemptId::random(), ..ask.clone() };
             let look = async {
-                match claim(engine, &ask, policy).await {
+                match claim(engine, ask, policy).await {
                     // A lease that nobody renews ends without anyone being told.
                     Settled::Busy { lease_left } => Err(lease_left),
                     settled => Ok(settled),
@@ -71,10 +68,7 @@ pub(crate) async fn take_turn(
             match place.look_then_wait(look, deadline).await {
                 Some(settled) => return settled,
                 None if Instant::now() < deadline => {}
-                None => {
-                    let last = Ask { attempt_id: AttemptId::random(), ..ask };
-                    return claim(engine, &last, policy).await;
-                }
+                None => return claim(engine, ask, policy).await,
             }
         }
     });

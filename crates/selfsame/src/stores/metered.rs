@@ -6,8 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, AttemptId, Bell, Checkpoint, Claimed, Fenced, Lease, Record, RecordId, Recorded,
-    Release, Replay, Store, StoreError,
+    Release, Replay, State, Store, StoreError,
 };
+
+use tokio::time::Instant;
 
 use super::SealedStore;
 use crate::running::Running;
@@ -107,7 +109,18 @@ impl Store for Metered {
     }
 
     async fn cancel(&self, id: &RecordId, attempt_id: AttemptId) -> Result<Fenced, StoreError> {
-        self.timed(&self.cancellations, self.inner.cancel(id, attempt_id)).await
+        let Some(lease) = self.running.lease_of(id) else {
+            return self.timed(&self.cancellations, self.inner.cancel(id, attempt_id)).await;
+        };
+        // What runs here keeps its own claim, and gets one that has taken over from it and never began.
+        if let Some(record) = self.inner.get(id).await?
+            && record.attempt_id == attempt_id
+            && matches!(record.state, State::Claimed { .. } | State::Held { .. })
+        {
+            let lease = Lease { fence: record.fence, attempt_id, ..lease };
+            self.running.adopt(&lease, Instant::now());
+        }
+        Ok(Fenced::Lost)
     }
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use selfsame::stores::MemoryStore;
-use selfsame::{Idempotency, IdempotencyService, OnConflict, Policy, Recover, Served, Spool};
+use selfsame::{
+    Idempotency, IdempotencyService, OnConflict, Outcome, Policy, Probe, Recover, Served, Spool,
+};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::{Inspect, Secret};
 use tokio::sync::Semaphore;
@@ -249,6 +251,121 @@ async fn a_claim_that_was_not_heard_of_and_then_waited_runs_undisturbed() {
     let (freed, waited, ()) = tokio::join!(send(&rival, post("k")), waits, others);
     assert_eq!((freed.status, waited.status, runs.count()), (503, 201, 1));
     assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_not_heard_of_and_then_asked_about_runs_undisturbed() {
+    let (two, gate) = (Two::new(None), Arc::new(Semaphore::new(0)));
+    let at_gate = gate.clone();
+    let rival = two.second.service(held(), move |_| {
+        let gate = at_gate.clone();
+        async move {
+            gate.acquire().await.expect("open").forget();
+            let mut response = answer(201, "perhaps");
+            response.extensions_mut().insert(Outcome::AnswerLost);
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let (runs, end) = (Runs::default(), Arc::new(Semaphore::new(0)));
+    let (counted, at_end) = (runs.clone(), end.clone());
+    let probe = Probe::parse("GET /keys/{key}").expect("valid");
+    let policy = held().on_conflict(OnConflict::Wait).probe(Some(probe));
+    let policy = policy.response_timeout(Duration::from_secs(600));
+    let waiter = two.first.service(policy, move |run| {
+        let is_probe = run.is_none();
+        if !is_probe {
+            counted.begin();
+        }
+        let end = at_end.clone();
+        async move {
+            if is_probe {
+                return Ok::<_, Infallible>(answer(404, "not done"));
+            }
+            end.acquire().await.expect("open").forget();
+            Ok(answer(201, "charged"))
+        }
+    });
+    let waits = async {
+        sleep(Duration::from_millis(10)).await;
+        two.faulty.set(Fault::LateOnce);
+        send(&waiter, post("k")).await
+    };
+    let others = async {
+        sleep(Duration::from_secs(1)).await;
+        gate.add_permits(1);
+        while runs.count() < 1 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        // For longer than the first claim is looked for.
+        for _ in 0..150 {
+            sleep(Duration::from_secs(1)).await;
+            let other = send(&charging(&two.second), post("k")).await;
+            assert_eq!(other.served, Served::InProgress);
+        }
+        end.add_permits(1);
+    };
+    let (lost, waited, ()) = tokio::join!(send(&rival, post("k")), waits, others);
+    assert_eq!((lost.status, waited.status, runs.count()), (502, 201, 1));
+    assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Replayed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_that_takes_over_from_a_run_here_becomes_its_claim() {
+    let (two, runs) = (Two::new(None), Runs::default());
+    let end = Arc::new(Semaphore::new(0));
+    let (counted, at_end) = (runs.clone(), end.clone());
+    let policy = || {
+        let timeout = Duration::from_secs(600);
+        Policy::new().recover(Recover::Resume).lease(LEASE).response_timeout(timeout)
+    };
+    let service = two.first.service(policy(), move |_| {
+        counted.begin();
+        let end = at_end.clone();
+        async move {
+            end.acquire().await.expect("open").forget();
+            Ok::<_, Infallible>(answer(201, "charged"))
+        }
+    });
+    // The first claim is acknowledged when the second is given up, and its run not listed before.
+    two.faulty.set(Fault::SlowAcknowledgement);
+    let second = async {
+        sleep(Duration::from_secs(1)).await;
+        two.faulty.set(Fault::LateOnce);
+        send(&service, post("k")).await
+    };
+    let others = async {
+        while runs.count() < 1 {
+            sleep(Duration::from_millis(100)).await;
+        }
+        two.pass(LEASE * 2);
+        two.faulty.deliver().await;
+        for _ in 0..100 {
+            sleep(Duration::from_secs(1)).await;
+            let other = send(&resuming(&two.second, &runs), post("k")).await;
+            assert_eq!(other.served, Served::InProgress);
+        }
+        end.add_permits(1);
+    };
+    let (first, second, ()) = tokio::join!(send(&service, post("k")), second, others);
+    assert_eq!((first.status, second.status, runs.count()), (201, 409, 1));
+    let replay = send(&resuming(&two.second, &runs), post("k")).await;
+    assert_eq!((replay.served, &*replay.body), (Served::Replayed, "charged"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_ends_waits_for_the_store_where_its_spool_cannot_be_written() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let two = Two::new(Some(Spool::new(file.path().join("no-folder"))));
+    let status = Arc::new(AtomicU16::new(503));
+    let service = breaking(&two.first, &two.faulty, &status);
+    assert_eq!(send(&service, post("k")).await.status, 503);
+    let drained = two.first.idempotency.drained();
+    tokio::pin!(drained);
+    let early = tokio::time::timeout(Duration::from_secs(60), drained.as_mut()).await;
+    assert!(early.is_err(), "nobody else has it");
+    two.faulty.set(Fault::None);
+    drained.await;
+    assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Resumed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -25,6 +25,8 @@ const UNSAFE_FOR: Duration = Duration::from_secs(1);
 
 /// How many calls may wait to be sent; one more waits outside.
 const QUEUE_MAX: usize = 1024;
+/// Factor by which an answer may be slower than the slowest of the last ones before its connection is given up.
+const SLOWER_THAN_SLOWEST: u32 = 4;
 
 /// A connection, while there is one.
 pub(super) struct Link {
@@ -40,6 +42,8 @@ pub(super) struct Link {
     /// Held by whoever makes the next connection.
     making: Mutex<()>,
     made: AtomicU64,
+    /// Microseconds that the slowest of the last answers took, of those that are measured.
+    slowest_us: AtomicU64,
 }
 
 #[derive(Clone)]
@@ -88,6 +92,7 @@ impl Link {
             current: RwLock::default(),
             making: Mutex::default(),
             made: AtomicU64::new(0),
+            slowest_us: AtomicU64::new(0),
         }
     }
 
@@ -134,8 +139,43 @@ impl Link {
         self.ask_until(Instant::now() + time_out, access, ask).await
     }
 
-    /// Like [`Link::ask`], but ends at `until`.
-    pub(super) async fn ask_until(
+    /// Like [`Link::ask`], for a call that is repeated soon: a connection that does not answer within `limit` is given up,
+    /// unless its answers are as slow as that. The next call makes another one, for which there is the usual time.
+    pub(super) async fn ask_impatiently(
+        &self,
+        limit: Duration,
+        access: Access,
+        ask: Ask<'_>,
+    ) -> Result<Value, Fault> {
+        let begun = Instant::now();
+        let limit = self.limit(limit, self.time_out);
+        let answer = match limit < self.time_out {
+            true => self.ask_until(begun + limit, access, ask).await,
+            false => self.ask(access, ask).await,
+        };
+        if answer.is_ok() {
+            self.took(begun.elapsed());
+        }
+        answer
+    }
+
+    /// Time after which the connection that there is is given up; `usual` where there is none yet.
+    pub(super) fn limit(&self, limit: Duration, usual: Duration) -> Duration {
+        let slowest = Duration::from_micros(self.slowest_us.load(Ordering::Relaxed));
+        match self.known() {
+            Some(_) => limit.max(slowest * SLOWER_THAN_SLOWEST).min(usual),
+            None => usual,
+        }
+    }
+
+    /// Notes the time that an answer took. A slow one counts for the next dozens.
+    pub(super) fn took(&self, time: Duration) {
+        let took = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let slowest = self.slowest_us.load(Ordering::Relaxed);
+        self.slowest_us.store(took.max(slowest - slowest / 16), Ordering::Relaxed);
+    }
+
+    async fn ask_until(
         &self,
         until: Instant,
         access: Access,

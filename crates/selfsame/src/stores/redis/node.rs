@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use selfsame_core::{Lease, RecordId};
-use tokio::time::Instant;
 
 use super::link::Link;
 use super::load::Load;
@@ -23,7 +22,8 @@ const CALLS_EACH: usize = 16;
 /// How long a step of a scan may take.
 const LOOK_TIME_OUT: Duration = Duration::from_secs(60);
 
-/// Part of a lease that one try to renew it may take: others must fit into what is left of it.
+/// Part of a lease after which a connection is given up over which its renewal was not answered: a second try must fit
+/// into what is left of the lease.
 const TRIES_PER_LEASE: u32 = 6;
 const SHORTEST_TRY: Duration = Duration::from_millis(250);
 
@@ -34,8 +34,8 @@ pub(super) enum Lane {
     Record(u8),
     /// Renewals: the leases of running work never wait behind claims and completions.
     Renewal {
-        /// Time at which this try ends.
-        until: Instant,
+        /// Time after which a connection that does not answer is given up.
+        limit: Duration,
     },
     /// What counts them, and waits for replicas as they do.
     Count,
@@ -51,18 +51,15 @@ impl Lane {
         Self::Record(id.as_bytes()[RecordId::LEN - 1])
     }
 
-    /// A try to renew `lease`, which begins now.
+    /// Renewals of `lease`.
     pub(super) fn renewal(lease: &Lease) -> Self {
-        let limit = (lease.length / TRIES_PER_LEASE).max(SHORTEST_TRY);
-        // A lease may be as long as a century.
-        let limit = limit.min(LOOK_TIME_OUT);
-        Self::Renewal { until: Instant::now() + limit }
+        Self::Renewal { limit: (lease.length / TRIES_PER_LEASE).max(SHORTEST_TRY) }
     }
 
-    /// Time at which a call ends, where that is sooner than its time-out.
-    pub(super) fn until(self) -> Option<Instant> {
+    /// Time after which a connection that does not answer is given up, where that is not the time-out.
+    pub(super) fn limit(self) -> Option<Duration> {
         match self {
-            Self::Renewal { until } => Some(until),
+            Self::Renewal { limit } => Some(limit),
             _ => None,
         }
     }

@@ -49,14 +49,6 @@ struct Errand {
     begun: Instant,
 }
 
-impl Errand {
-    /// Time at which it ends, where it may take so long.
-    fn until(&self, time_out: Duration) -> Instant {
-        let until = self.begun + time_out;
-        self.lane.until().map_or(until, |sooner| sooner.min(until))
-    }
-}
-
 /// The way to a bucket: a server, and how many connections to it were made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Path {
@@ -156,9 +148,8 @@ impl Routes {
     ) -> Result<Value, Fault> {
         if let Ways::Server(node) = &self.ways {
             let link = node.link(lane);
-            let is_sooner = |until: &Instant| *until < Instant::now() + self.time_out;
-            return match lane.until().filter(is_sooner) {
-                Some(until) => link.ask_until(until, access, ask).await,
+            return match lane.limit() {
+                Some(limit) => link.ask_impatiently(limit, access, ask).await,
                 None => link.ask(access, ask).await,
             };
         }
@@ -209,12 +200,18 @@ impl Routes {
         let node = node?;
         let link = node.link(errand.lane);
         // A quarter of the time: if this server is gone, another one may be there by then.
-        let until = Instant::now() + link.time_out() / 4;
-        let until = until.min(errand.until(link.time_out()));
-        match turned {
+        let limit = link.time_out() / 4;
+        let limit = errand.lane.limit().map_or(limit, |soon| link.limit(soon, limit));
+        let begun = Instant::now();
+        let until = (begun + limit).min(errand.begun + link.time_out());
+        let answer = match turned {
             Turned::No => link.ask_once(errand.access, ask, until).await,
             Turned::Ahead => Box::pin(link.ask_ahead(errand.access, ask, until)).await,
+        };
+        if errand.lane.limit().is_some() && answer.is_ok() {
+            link.took(begun.elapsed());
         }
+        answer
     }
 
     /// Goes where the answer is, or waits until it can be given.
@@ -231,7 +228,7 @@ impl Routes {
                 StoreErrorKind::MayHaveLanded => errand.access.share_of(self.time_out),
                 _ => self.time_out,
             };
-            let until = errand.until(time_out);
+            let until = errand.begun + time_out;
             redirected += usize::from(turn != Turn::Later);
             if redirected > REDIRECTED_MAX {
                 redirected = 0;
