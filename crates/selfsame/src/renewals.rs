@@ -11,12 +11,12 @@ use std::thread;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use selfsame_core::{
-    Ask, Claim, Fenced, Fingerprint, Lease, Started, Store, StoreError, StoreErrorKind,
+    Claim, Fenced, Fingerprint, Lease, Started, Store, StoreError, StoreErrorKind,
 };
 use tokio::runtime::Builder;
 use tokio::time::{Instant, timeout};
 
-use crate::running::{Alive, CALL_TIMEOUT, Running, Standing};
+use crate::running::{Alive, CALL_TIMEOUT, Running};
 use crate::telemetry;
 
 /// Limit of leases that are renewed by one call.
@@ -54,11 +54,6 @@ impl Renewals {
     /// Keeps the lease of a run that ends alive until the store has its answer.
     pub(crate) fn answered(&self, lease: &Lease) {
         self.running.answered(lease);
-    }
-
-    /// Decides about a claim of a record that runs here; see [`Running::standing`].
-    pub(crate) fn standing(&self, ask: &Ask) -> Option<Standing> {
-        self.running.standing(ask)
     }
 
     /// Lets a run go on under a lease that was granted beside it; see [`Running::adopt`].

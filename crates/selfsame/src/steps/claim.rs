@@ -13,7 +13,6 @@ use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};
 use crate::quota::{Excess, Place, Quota, Quotas};
 use crate::reject::Refusal;
-use crate::running::Standing;
 use crate::telemetry;
 
 /// Number of times that a claim is renewed before its work begins, where the store is slow.
@@ -63,10 +62,7 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
         },
     };
     let asked_at = Instant::now();
-    let claimed = match engine.renewals.standing(ask) {
-        None => engine.store.claim(ask).await,
-        Some(standing) => Box::pin(claim_own_run(engine, ask, standing)).await,
-    };
+    let claimed = engine.store.claim(ask).await;
     let mut sent = Sent::Once;
     let claimed = match claimed {
         Err(error) if error.kind() == StoreErrorKind::MayHaveLanded => {
@@ -179,24 +175,6 @@ fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
         decision,
         "claimed"
     );
-}
-
-/// Claims a record that runs here: the store, which may take its lease for dead, only tells whether there is an
-/// answer.
-async fn claim_own_run(
-    engine: &Engine,
-    ask: &Ask,
-    standing: Standing,
-) -> Result<Claimed, StoreError> {
-    match standing {
-        Standing::Busy { lease_left } => return Ok(Claimed::Busy { lease_left }),
-        Standing::Reused => return Ok(Claimed::Reused),
-        Standing::AskStore => {}
-    }
-    match engine.store.get(&ask.id).await?.map(|record| record.state) {
-        Some(State::Completed { .. } | State::Tombstone) => engine.store.claim(ask).await,
-        _ => Ok(Claimed::Busy { lease_left: ask.lease }),
-    }
 }
 
 /// The acknowledgement may be all that was lost: the same attempt id finds its own claim.
