@@ -10,8 +10,8 @@ use selfsame_test_redis::Server;
 use tokio::time::Instant;
 
 use crate::relay::Relay;
-use crate::support::{RedisBench, USER, run, unverified};
-use crate::{cluster, sentinel, shared_leases};
+use crate::shared_leases;
+use crate::support::{RedisBench, run, unverified};
 
 /// Leases that are shorter than two time-outs of a call.
 const SHORT: [Duration; 3] =
@@ -49,24 +49,16 @@ async fn a_renewal_over_a_dead_connection_is_tried_again_before_the_lease_ends()
     }
 }
 
+/// Where there are several servers, the call itself asks another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_waits_for_a_part_of_its_lease_only() {
     let server = Server::start();
-    let (watched, cluster) = (sentinel::start(), cluster::start());
-    let masters = cluster.masters();
-    let masters = masters.iter().map(|at| cluster.server(*at)).collect();
-    for (url, servers) in [
-        (server.url(0), vec![&server]),
-        (watched.url_as(USER), vec![watched.server(0)]),
-        (cluster.url_as(USER), masters),
-    ] {
-        let store = RedisStore::open(&url, unverified()).await.expect("it is open");
-        let lease = run(&store, &Ask { lease: SHORT[0], ..ask("k") }).await;
-        assert_eq!(store.renew(&lease).await.expect("it works"), Fenced::Applied);
-        servers.iter().for_each(|server| server.signal("STOP"));
-        expect_failure_in_time(&store, &lease).await;
-        servers.iter().for_each(|server| server.signal("CONT"));
-    }
+    let store = RedisStore::open(&server.url(0), unverified()).await.expect("it is open");
+    let lease = run(&store, &Ask { lease: SHORT[0], ..ask("k") }).await;
+    assert_eq!(store.renew(&lease).await.expect("it works"), Fenced::Applied);
+    server.signal("STOP");
+    expect_failure_in_time(&store, &lease).await;
+    server.signal("CONT");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -17,7 +17,7 @@ use crate::failover::{REPLICATED, rivals_run_once_each};
 use crate::shared_waits::{SOON, ended_elsewhere, node};
 use crate::support::{USER, complete, run, unverified};
 
-pub(crate) fn start() -> Watched {
+fn start() -> Watched {
     Watched::start_with(&[&user()])
 }
 
