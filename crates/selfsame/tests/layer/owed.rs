@@ -207,6 +207,29 @@ async fn a_claim_that_lands_long_after_it_was_given_up_is_given_back() {
     until_run(&rival, "k").await;
 }
 
+/// Sends a request beside a run, and loses its first claim, which may arrive yet.
+async fn send_unheard(two: &Two, waiter: &IdempotencyService<impl Inner<Infallible>>) -> Seen {
+    sleep(Duration::from_millis(10)).await;
+    two.faulty.set(Fault::LateOnce);
+    send(waiter, post("k")).await
+}
+
+/// Ends the run behind `gate`, and lets the next one go on for longer than a lost claim is looked for. Nobody else runs
+/// meanwhile.
+async fn let_run(two: &Two, gate: &Semaphore, runs: &Runs, end: &Semaphore) {
+    sleep(Duration::from_secs(1)).await;
+    gate.add_permits(1);
+    while runs.count() < 1 {
+        sleep(Duration::from_millis(10)).await;
+    }
+    for _ in 0..150 {
+        sleep(Duration::from_secs(1)).await;
+        let other = send(&charging(&two.second), post("k")).await;
+        assert_eq!(other.served, Served::InProgress);
+    }
+    end.add_permits(1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_not_heard_of_and_then_waited_runs_undisturbed() {
     let (two, gate) = (Two::new(None), Arc::new(Semaphore::new(0)));
@@ -229,26 +252,11 @@ async fn a_claim_that_was_not_heard_of_and_then_waited_runs_undisturbed() {
             Ok::<_, Infallible>(answer(201, "charged"))
         }
     });
-    let waits = async {
-        sleep(Duration::from_millis(10)).await;
-        two.faulty.set(Fault::LateOnce);
-        send(&waiter, post("k")).await
-    };
-    let others = async {
-        sleep(Duration::from_secs(1)).await;
-        gate.add_permits(1);
-        while runs.count() < 1 {
-            sleep(Duration::from_millis(10)).await;
-        }
-        // For longer than the first claim is looked for.
-        for _ in 0..150 {
-            sleep(Duration::from_secs(1)).await;
-            let other = send(&charging(&two.second), post("k")).await;
-            assert_eq!(other.served, Served::InProgress);
-        }
-        end.add_permits(1);
-    };
-    let (freed, waited, ()) = tokio::join!(send(&rival, post("k")), waits, others);
+    let (freed, waited, ()) = tokio::join!(
+        send(&rival, post("k")),
+        send_unheard(&two, &waiter),
+        let_run(&two, &gate, &runs, &end)
+    );
     assert_eq!((freed.status, waited.status, runs.count()), (503, 201, 1));
     assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Replayed);
 }
@@ -285,26 +293,11 @@ async fn a_claim_that_was_not_heard_of_and_then_asked_about_runs_undisturbed() {
             Ok(answer(201, "charged"))
         }
     });
-    let waits = async {
-        sleep(Duration::from_millis(10)).await;
-        two.faulty.set(Fault::LateOnce);
-        send(&waiter, post("k")).await
-    };
-    let others = async {
-        sleep(Duration::from_secs(1)).await;
-        gate.add_permits(1);
-        while runs.count() < 1 {
-            sleep(Duration::from_millis(10)).await;
-        }
-        // For longer than the first claim is looked for.
-        for _ in 0..150 {
-            sleep(Duration::from_secs(1)).await;
-            let other = send(&charging(&two.second), post("k")).await;
-            assert_eq!(other.served, Served::InProgress);
-        }
-        end.add_permits(1);
-    };
-    let (lost, waited, ()) = tokio::join!(send(&rival, post("k")), waits, others);
+    let (lost, waited, ()) = tokio::join!(
+        send(&rival, post("k")),
+        send_unheard(&two, &waiter),
+        let_run(&two, &gate, &runs, &end)
+    );
     assert_eq!((lost.status, waited.status, runs.count()), (502, 201, 1));
     assert_eq!(send(&charging(&two.second), post("k")).await.served, Served::Replayed);
 }
