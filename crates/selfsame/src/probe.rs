@@ -64,7 +64,7 @@ impl Probe {
     }
 }
 
-/// Whether a path has a segment `.` or `..`, for whoever decodes it, even more than once, or takes a
+/// Tells if a path has a segment `.` or `..`, for whoever decodes it, even more than once, or takes a
 /// backslash for a slash and what follows a semicolon for a parameter.
 fn has_dot_segment(path: &str) -> bool {
     let path = path.split('?').next().unwrap_or_default();

@@ -23,7 +23,7 @@ pub(crate) enum Found {
 }
 
 impl JsonPointer {
-    /// Whether a body may be JSON with members whose first bytes, blanks aside, are these. A body may be
+    /// Tells if a body may be JSON with members whose first bytes, blanks aside, are these. A body may be
     /// in UTF-16 or UTF-32 too, which is not read here, and which some readers tell by its first bytes.
     pub fn may_be_in(first: &[u8]) -> bool {
         const OPENING: [u8; 2] = *b"{[";
@@ -36,7 +36,7 @@ impl JsonPointer {
         }
     }
 
-    /// Whether some reader of JSON skips this byte before a text: white space, or a part of a byte order
+    /// Tells if some reader of JSON skips this byte before a text: white space, or a part of a byte order
     /// mark.
     pub fn is_blank(byte: u8) -> bool {
         b" \t\r\n\x0b\x0c\xef\xbb\xbf".contains(&byte)

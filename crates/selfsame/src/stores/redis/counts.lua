@@ -1,5 +1,5 @@
 -- The time, the name and the counts of a guard, and whether the node that asks misses some of that. Its own count is a key
--- that ends when all that the node had written has expired: from then on it proves nothing, and is not missed.
+-- that ends when all that the node had written has expired, held keys aside, which only the count of all protects from then on.
 local function counts(ahead, id, beats, own, own_until)
   local now = time(ahead)
   local found = redis.call('HMGET', KEYS[1], 'id', 'beats')
