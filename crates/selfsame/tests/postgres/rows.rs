@@ -78,6 +78,8 @@ async fn a_completion_needs_no_new_index_entry() {
     let before = updates().await;
     let name = format!("{} updates", bench.schema);
     let store = bench.store_named(&name).await;
+    // The first answer of a day has its table made: what was written beside it is written again.
+    complete(&store, &ask("first")).await;
     let asks: Vec<_> = (0..500).map(|at| ask(&format!("k-{at}"))).collect();
     let leases = join_all(asks.iter().map(|ask| run(&store, ask))).await;
     let done = answer("done");
