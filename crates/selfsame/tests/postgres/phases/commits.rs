@@ -156,8 +156,8 @@ async fn a_commit_that_is_not_acknowledged_is_settled_by_the_journal() {
             Ok(ride.note)
         });
         assert_eq!(attempt.await.expect("it was committed"), "unheard");
-        let waited = begun.elapsed() >= Duration::from_millis(300);
-        assert_eq!(waited, fate == Fate::CommitsLater, "an open transaction is waited for");
+        let has_waited = begun.elapsed() >= Duration::from_millis(300);
+        assert!(has_waited || fate == Fate::Commits, "an open transaction is waited for");
         assert_eq!(rides.notes().await, ["unheard", "next"]);
     }
 }

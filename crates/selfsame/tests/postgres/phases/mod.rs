@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use selfsame::phases::{PhaseError, Phases};
 use selfsame::stores::{MemoryStore, PostgresStore};
-use selfsame::{Idempotency, Key, OnceError, Run};
+use selfsame::{Idempotency, Key, OnceError, Run, Sweeping};
 use selfsame_core::{Find, Inspect};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -56,6 +56,8 @@ impl Rides {
         bench.owner().await.batch_execute(&table).await.expect("the owner may");
         let store = Arc::new(store);
         let idempotency = Idempotency::open(store.clone()).await.expect("the store is there");
+        // Tests sweep by hand.
+        let idempotency = idempotency.sweeping(Sweeping::off());
         Self { bench, store, idempotency }
     }
 
