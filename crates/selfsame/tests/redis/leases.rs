@@ -49,6 +49,23 @@ async fn a_renewal_over_a_dead_connection_is_tried_again_before_the_lease_ends()
     }
 }
 
+/// A connection that is slow is not taken for a dead one: another would be as slow, and late.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_over_a_slow_connection_is_waited_for() {
+    let server = Server::start();
+    let relay = Relay::to(&server);
+    let store = RedisStore::open(&relay.url(), unverified()).await.expect("it is open");
+    let length = Duration::from_secs(3);
+    let lease = run(&store, &Ask { lease: length, ..ask("k") }).await;
+    let delay = length / 5;
+    relay.slow_down(delay);
+    for _ in 0..5 {
+        let begun = Instant::now();
+        assert_eq!(store.renew(&lease).await.expect("it is waited for"), Fenced::Applied);
+        assert!(begun.elapsed() >= delay, "answers are slow");
+    }
+}
+
 /// Where there are several servers, the call itself asks another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renewal_waits_for_a_part_of_its_lease_only() {

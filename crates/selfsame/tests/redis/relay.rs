@@ -5,6 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use selfsame_test_redis::Server;
 
@@ -31,6 +32,8 @@ struct Wrong {
     made: AtomicUsize,
     /// The number of those, from the first on, that are dead: nothing is passed on, and nobody is told.
     dead: AtomicUsize,
+    /// The time that every answer takes on the way.
+    answers_take: Mutex<Duration>,
 }
 
 impl Relay {
@@ -69,6 +72,11 @@ impl Relay {
     /// The answer to the next command about `key` is not heard.
     pub(crate) fn mute(&self, key: String) {
         *self.wrong.unanswered.lock().expect("no panic holds it") = Some(key);
+    }
+
+    /// Every answer takes `delay` on the way from now on.
+    pub(crate) fn slow_down(&self, delay: Duration) {
+        *self.wrong.answers_take.lock().expect("no panic holds it") = delay;
     }
 
     /// Nothing more is passed on over the connections there are; new ones work.
@@ -122,6 +130,8 @@ impl Wrong {
         if is_mute.load(Ordering::SeqCst) {
             return false;
         }
+        let delay = *self.answers_take.lock().expect("no panic holds it");
+        thread::sleep(delay);
         let times = places(bytes, TIME).into_iter().filter_map(|at| {
             let at = at + TIME.len();
             // Some settings begin like a time.
