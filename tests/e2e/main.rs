@@ -54,6 +54,7 @@ mod redis_cluster;
 mod redis_losses;
 mod refusals;
 mod reload;
+mod request_head;
 mod retention;
 mod reuse;
 mod rides;

@@ -6,15 +6,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderValue, Request, Response, Version};
 use http_body_util::{Either, Full};
 use selfsame::{BoxError, IdempotencyService, Problem, ProblemDetails, ResponseBody};
+use serde_json::json;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tower_service::Service;
 
 use crate::forward_auth::ForwardAuth;
 use crate::peer::Peer;
+use crate::request_head::Refusal;
 use crate::room::{Room, Seat, Seated};
 use crate::routes::{LiveRoutes, Protected};
 use crate::target;
@@ -38,11 +41,20 @@ impl Door {
         B::Error: Into<BoxError>,
     {
         request.extensions_mut().insert(self.peer.clone());
-        target::host_to_headers(&mut request);
-        let (page, look_up, route) = {
+        let found = {
             let routes = self.routes.look();
-            let page = routes.contract_at(request.uri().path());
-            (page, routes.look_up_at(&request), routes.find(&request))
+            routes.head_rules.apply(&mut request, &self.peer).map(|()| {
+                target::host_to_headers(&mut request);
+                let page = routes.contract_at(request.uri().path());
+                (page, routes.look_up_at(&request), routes.find(&request))
+            })
+        };
+        let (page, look_up, route) = match found {
+            Ok(found) => found,
+            Err(refusal) => {
+                let refused = refuse_head(refusal, request.version());
+                return Entered { way: Way::Around(Box::pin(async { refused })), seat: None };
+            }
         };
         if let Some(page) = page {
             let answer = page.answer(request.method(), request.headers()).map(Either::Right);
@@ -122,6 +134,23 @@ where
         request = Request::from_parts(parts, body);
     }
     straight(service.oneshot(request).await)
+}
+
+/// The response to a request whose head is refused. What follows it on a connection of HTTP/1 is not read.
+fn refuse_head(refusal: Refusal, version: Version) -> Response<Body> {
+    let Refusal { status, reason, detail } = refusal;
+    metrics::counter!("selfsame_refused_heads_total", "reason" => reason).increment(1);
+    tracing::debug!(%status, reason, detail, "a request was refused for its head");
+    let title = status.canonical_reason();
+    let problem = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
+    let mut response = Response::new(Either::Right(Full::from(problem.to_string())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    if version < Version::HTTP_2 {
+        headers.insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// The answer to one request too many.

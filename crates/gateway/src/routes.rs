@@ -14,6 +14,7 @@ use crate::config::{self, Config, Host, RouteSettings, TenantSource};
 use crate::contract::ContractPage;
 use crate::forward_auth::ForwardAuth;
 use crate::jwt::Verifier;
+use crate::request_head::HeadRules;
 use crate::route_table::RouteTable;
 use crate::status::{LookUp, StatusPage};
 use crate::tenant;
@@ -30,6 +31,7 @@ pub(crate) struct Protected {
 
 /// Every route's policy around its upstream.
 pub(crate) struct Routes {
+    pub(crate) head_rules: HeadRules,
     table: RouteTable<Protected>,
     otherwise: Protected,
     pages: Pages,
@@ -151,6 +153,7 @@ impl Routes {
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
         let mut routes = Self {
+            head_rules: HeadRules::new(config),
             table: RouteTable::default(),
             otherwise,
             pages,

@@ -81,6 +81,8 @@ pub(super) fn check(
     root.set("status", &SWITCH, &mut status);
     let mut trusted_proxies = Vec::new();
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
+    let mut underscores_in_headers = false;
+    root.set("underscores_in_headers", &SWITCH, &mut underscores_in_headers);
 
     let tls = tls::read(&mut root, &mut mistakes);
     let Stored { store, spool, near_cache, database, redis, cache, lock } =
@@ -122,6 +124,7 @@ pub(super) fn check(
             shutdown_delay,
             drain_timeout,
             trusted_proxies,
+            underscores_in_headers,
             secret_file,
             log_keys,
             public_url,

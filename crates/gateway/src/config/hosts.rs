@@ -51,6 +51,8 @@ impl Host {
     /// Whether a request to `authority` is sent to this host. Case makes no difference.
     pub(crate) fn fits(&self, authority: &[u8]) -> bool {
         let (name, port) = split(authority);
+        // A dot at the end says that the name is whole: it is the same host.
+        let name = name.strip_suffix(b".").unwrap_or(name);
         let fits_name = match &self.name {
             Name::Exactly(exact) => name.eq_ignore_ascii_case(exact.as_bytes()),
             Name::Below(parent) => {

@@ -79,6 +79,8 @@ pub struct Config {
     pub drain_timeout: Duration,
     /// The proxies whose headers are believed.
     pub trusted_proxies: Vec<IpNet>,
+    /// Passes on headers of clients that have `_` in their names.
+    pub underscores_in_headers: bool,
     /// The file with the installation's secret; without one, the store keeps it.
     pub secret_file: Option<PathBuf>,
     /// Whether logs show keys as they are.
@@ -228,6 +230,7 @@ impl Config {
             drain_timeout: _,
             shutdown_delay: _,
             trusted_proxies: _,
+            underscores_in_headers: _,
             log_keys: _,
             public_url: _,
             contract_page: _,

@@ -1,25 +1,23 @@
 //! Which headers go on, and which belong to one connection alone.
 
-use http::header::{CONNECTION, EXPECT, HOST, TE};
+use http::header::{EXPECT, HOST, TE};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use selfsame_core::headers::{SELFSAME_PREFIX, is_hop_by_hop};
 
+use crate::request_head::nominations;
+
 /// Drops what a message of one connection must not take to another, and what only we may say.
 pub(super) fn drop_what_stays(headers: &mut HeaderMap) {
-    let connection: Vec<HeaderValue> = headers.get_all(CONNECTION).iter().cloned().collect();
-    let named = |name: &HeaderName| {
-        let mut names = connection.iter().flat_map(|value| value.as_bytes().split(|&b| b == b','));
-        names.any(|named| named.trim_ascii().eq_ignore_ascii_case(name.as_str().as_bytes()))
-    };
     let stays = |name: &&HeaderName| {
         is_hop_by_hop(name)
             || name.as_str().starts_with(SELFSAME_PREFIX)
             // The body is sent at once: nobody is left to wait for `100 Continue`.
             || *name == EXPECT
-            || named(name)
     };
-    while let Some(name) = headers.keys().find(stays).cloned() {
+    let nominated = nominations(headers).filter_map(|name| HeaderName::from_bytes(name).ok());
+    let names: Vec<_> = nominated.chain(headers.keys().filter(stays).cloned()).collect();
+    for name in names {
         headers.remove(name);
     }
 }
