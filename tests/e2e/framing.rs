@@ -30,7 +30,7 @@ fn a_request_that_leaves_its_end_unclear_is_refused_and_its_connection_closed() 
     assert_eq!(finished.status, 201);
     let chunked = format!("0\r\n\r\n{SMUGGLED}");
     let length = chunked.len().to_string();
-    let games: [(&str, &[(&str, &str)]); 9] = [
+    let games: [(&str, &[(&str, &str)]); 11] = [
         ("both", &[("Content-Length", &length), ("Transfer-Encoding", "chunked")]),
         (
             "both, the other way round",
@@ -38,6 +38,8 @@ fn a_request_that_leaves_its_end_unclear_is_refused_and_its_connection_closed() 
         ),
         ("both, spelled oddly", &[("content-LENGTH", &length), ("tRANSFER-encoding", "Chunked")]),
         ("two lengths", &[("Content-Length", "5"), ("Content-Length", &length)]),
+        ("one length twice", &[("Content-Length", &length), ("Content-Length", &length)]),
+        ("one length, written in two ways", &[("Content-Length", "5"), ("Content-Length", "05")]),
         ("a list of lengths", &[("Content-Length", "5, 5")]),
         ("an unknown coding", &[("Transfer-Encoding", "xchunked")]),
         ("a coding before chunked", &[("Transfer-Encoding", "gzip, chunked")]),
@@ -62,6 +64,30 @@ fn a_request_that_leaves_its_end_unclear_is_refused_and_its_connection_closed() 
     gate.open();
     let answer = Answer::read(&mut BufReader::new(running)).expect("an answer");
     assert_eq!(answer.status, 201);
+}
+
+#[test]
+fn a_line_feed_alone_ends_no_line() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let head = "POST /charges HTTP/1.1\r\nHost: a\r\nX-Own: 1\r\nContent-Length: 0\r\n\r\n";
+    for at in head.match_indices("\r\n").map(|(at, _)| at) {
+        let mut connection = gateway.post("/charges").open();
+        let with_line_feed = format!("{}{}{SMUGGLED}", &head[..at], &head[at + 1..]);
+        connection.get_mut().write_all(with_line_feed.as_bytes()).expect("sent");
+        assert_eq!(Answer::read(&mut connection).expect("an answer").status, 400, "{at}");
+        assert_eq!(rest(&mut connection), "", "{at}: the connection is closed");
+    }
+    assert_nothing_smuggled(&ledger, 0);
+}
+
+#[test]
+fn a_length_is_passed_on_in_its_shortest_form() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let padded = gateway.post("/charges").header("Content-Length", "0002").body(b"{}");
+    assert_eq!(padded.send().status, 201);
+    assert_eq!(ledger.all()[0].header("content-length"), Some("2"));
 }
 
 #[test]

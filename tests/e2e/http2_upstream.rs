@@ -112,6 +112,36 @@ async fn it_gets_the_request_as_it_was_sent_and_its_answer_is_given_again() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn trailers_that_belong_into_a_head_go_no_further() {
+    let (address, _serving) = upstream(|(request, mut respond): Exchange| async move {
+        let mut body = request.into_body();
+        while let Some(data) = body.data().await {
+            data.expect("a body");
+        }
+        let mut trailers = body.trailers().await.expect("a body").unwrap_or_default();
+        trailers.insert("selfsame-protected", HeaderValue::from_static("false"));
+        trailers.insert("set-cookie", HeaderValue::from_static("a=1"));
+        let response = Response::builder().header("trailer", "x-sum, set-cookie").body(());
+        let response = response.expect("a response");
+        let mut answer = respond.send_response(response, false).expect("sent");
+        answer.send_trailers(trailers).expect("sent");
+    })
+    .await;
+    let gateway = Gateway::before(address).over_http2().start();
+    let forbidden = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\
+                     Selfsame-Claim: 1\r\nAuthorization: Bearer eve\r\nIdempotency_Key: k\r\n";
+    let body = format!("2\r\n{{}}\r\n0\r\n{forbidden}X-Sum: 7\r\n\r\n");
+    for key in [None, Some("k")] {
+        let request = gateway.post("/charges").header("Transfer-Encoding", "chunked");
+        let request = request.header("TE", "trailers").body(body.as_bytes());
+        let request = key.into_iter().fold(request, |request, key| request.key(key));
+        let answer = request.send();
+        assert_eq!(answer.status, 200, "{key:?}");
+        assert_eq!(answer.trailers, [("x-sum".to_owned(), "7".to_owned())], "{key:?}");
+    }
+}
+
 #[test]
 fn a_request_that_it_never_began_leaves_the_key_free() {
     let refused = |stream| reset(stream, Reason::REFUSED_STREAM.into()).bytes();

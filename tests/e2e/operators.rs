@@ -77,6 +77,17 @@ fn a_key_that_becomes_held_is_warned_about_and_its_decision_is_kept() {
     });
 
     charge(&gateway, "again").send().refused("upstream-failed");
+    let headers = [
+        "Content-Length: 999",
+        "Transfer-Encoding: chunked",
+        "Connection: close",
+        "Selfsame-Claim: 1",
+        "Date: now",
+    ];
+    for header in headers {
+        let refused = gateway.keys(&["complete", "again", "--status", "200", "--header", header]);
+        assert!(!refused.status.success() && said(&refused).contains("is not part of"), "{header}");
+    }
     assert!(gateway.keys(&["complete", "again", "--status", "200"]).status.success());
     let shown = said(&gateway.keys(&["show", "again"]));
     assert!(shown.contains("resolved by "), "by who ran the command: {shown}");

@@ -153,6 +153,8 @@ struct Watch {
     /// How many heads have ended.
     heads: u32,
     line: Vec<u8>,
+    /// The last byte of `line`, also where that is too long to be kept.
+    last_of_line: Option<u8>,
     length: Option<u64>,
     is_chunked: bool,
 }
@@ -178,6 +180,12 @@ impl Watch {
                         self.begin_line(bytes);
                         return Some(());
                     };
+                    let last = bytes[..end].last().copied().or(self.last_of_line);
+                    if last != Some(b'\r') {
+                        // Not everybody takes a line feed alone for the end of a line.
+                        self.place = Place::Lost;
+                        return None;
+                    }
                     let next = match self.line.is_empty() {
                         true => self.after_line(bytes[..end.min(LINE_BYTES_MAX)].trim_ascii()),
                         false => {
@@ -186,6 +194,7 @@ impl Watch {
                             self.after_line(line.trim_ascii())
                         }
                     };
+                    self.last_of_line = None;
                     self.place = next.unwrap_or(Place::Lost);
                     next?;
                     bytes = &bytes[end + 1..];
@@ -211,6 +220,7 @@ impl Watch {
 
     /// Keeps what has come of a line whose end has not.
     fn begin_line(&mut self, bytes: &[u8]) {
+        self.last_of_line = bytes.last().copied().or(self.last_of_line);
         let room = LINE_BYTES_MAX.saturating_sub(self.line.len());
         self.line.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
@@ -226,6 +236,9 @@ impl Watch {
                 if name.eq_ignore_ascii_case(b"transfer-encoding") {
                     self.is_chunked = true;
                 } else if name.eq_ignore_ascii_case(b"content-length") {
+                    if self.length.is_some() || !value.iter().all(u8::is_ascii_digit) {
+                        return None;
+                    }
                     self.length = Some(std::str::from_utf8(value).ok()?.parse().ok()?);
                 }
                 Some(Place::Head)
@@ -277,7 +290,7 @@ mod tests {
             "",
             "\r\nGET / HTTP/1.1\r\nHost: a:80\r\n\r\n",
             "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc",
-            "POST / HTTP/1.1\nTransfer-Encoding: chunked\n\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nSum: 1\r\n\r\n",
+            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\nA\r\n0123456789\r\n0\r\nSum: 1\r\n\r\n",
         ];
         for before in before {
             assert!(is_clear(before), "{before}");
@@ -285,6 +298,33 @@ mod tests {
         }
         let other_order = "TRANSFER-ENCODING: chunked\r\nX-Long: {}\r\ncontent-length:4\r\n\r\n";
         assert!(!is_clear(&format!("POST / HTTP/1.1\r\n{other_order}")));
+    }
+
+    #[test]
+    fn a_line_ends_with_both_of_its_characters() {
+        let head =
+            "POST / HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n".replace("{}", &"x".repeat(600));
+        assert!(is_clear(&head));
+        for at in head.match_indices("\r\n").map(|(at, _)| at) {
+            let line_feed_alone = format!("{}{}", &head[..at], &head[at + 1..]);
+            assert!(!is_clear(&line_feed_alone), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_length_is_one_number() {
+        for (lines, expected) in [
+            ("Content-Length: 2\r\n", true),
+            ("Content-Length: 02\r\n", true),
+            ("Content-Length: +2\r\n", false),
+            ("Content-Length: 2, 2\r\n", false),
+            ("Content-Length:\r\n", false),
+            ("Content-Length: 2\r\nContent-Length: 2\r\n", false),
+            ("Content-Length: 2\r\nContent-Length: 02\r\n", false),
+        ] {
+            let request = format!("POST / HTTP/1.1\r\n{lines}\r\n{{}}");
+            assert_eq!(is_clear(&request), expected, "{lines}");
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ use selfsame_core::{AttemptId, Filter, Find, FullStore};
 
 use crate::audit::{Audit, AuditedStore};
 use crate::config::{AuditTo, Config, Database, Lock, RouteSettings, StoreUrl};
+use crate::secret_files::warn_if_open_to_everybody;
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
@@ -205,6 +206,7 @@ async fn check_identity(
 }
 
 fn secret_in(path: &Path) -> Result<Secret> {
+    warn_if_open_to_everybody("secret_file", path);
     let bytes = std::fs::read(path)
         .with_context(|| format!("the secret file {} cannot be read", path.display()))?;
     let bytes = bytes.trim_ascii();

@@ -25,6 +25,7 @@ mod request_head;
 mod room;
 mod route_table;
 mod routes;
+mod secret_files;
 mod server;
 mod shutdown;
 mod status;

@@ -8,13 +8,14 @@ use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, COOKIE, FORWARDED,
-    HOST, VIA,
+    AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, COOKIE, FORWARDED, HOST, MAX_FORWARDS, SET_COOKIE, TRAILER, VIA,
+    WWW_AUTHENTICATE,
 };
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Version};
 use ipnet::IpNet;
-use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX};
+use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
 use crate::config::{Config, TenantSource};
 use crate::peer::Peer;
@@ -34,9 +35,25 @@ const GUARDED: [HeaderName; 9] = [
     VIA,
     IDEMPOTENCY_KEY,
 ];
+/// Headers that trailers may not hold.
+const OF_HEADS: [HeaderName; 12] = [
+    AUTHORIZATION,
+    CACHE_CONTROL,
+    CONTENT_ENCODING,
+    CONTENT_LENGTH,
+    CONTENT_RANGE,
+    CONTENT_TYPE,
+    COOKIE,
+    HOST,
+    MAX_FORWARDS,
+    SET_COOKIE,
+    TRAILER,
+    WWW_AUTHENTICATE,
+];
 const GUARDED_PREFIXES: [&str; 2] = ["x-forwarded-", SELFSAME_PREFIX];
 
 /// Checks the heads of requests by one configuration.
+#[derive(Default)]
 pub(crate) struct HeadRules {
     /// Headers that tell a key or a caller, and those of [`GUARDED`].
     guarded: HashSet<HeaderName>,
@@ -77,6 +94,8 @@ const HOSTS: Refusal =
     Refusal::bad("host", "the request names more than one host; send one Host header");
 const INVALID_HOST: Refusal =
     Refusal::bad("host", "the host is not valid; send a name or an address, and a port if need be");
+const LENGTH: Refusal =
+    Refusal::bad("length", "the Content-Length is not one whole number; send one");
 const NOMINATIONS: Refusal =
     Refusal::bad("connection", "the Connection header lists more than ten names");
 const NOMINATED: Refusal = Refusal::bad(
@@ -121,8 +140,19 @@ impl HeadRules {
         }
         check_host(request)?;
         self.check_nominations(request.headers())?;
+        normalize_length(request.headers_mut())?;
         self.remove_headers_of_others(request.headers_mut(), peer);
         Ok(())
+    }
+
+    /// Tells whether the headers of `peer` are believed.
+    pub(crate) fn trusts(&self, peer: &Peer) -> bool {
+        peer.is_among(&self.trusted)
+    }
+
+    /// Removes the trailers that belong into a head, where they would have been checked.
+    pub(crate) fn clean_trailers(&self, trailers: &mut HeaderMap) {
+        clean_trailers(trailers, |name| self.is_guarded(name) || self.is_of_others(name, false));
     }
 
     fn check_nominations(&self, headers: &HeaderMap) -> Result<(), Refusal> {
@@ -145,7 +175,7 @@ impl HeadRules {
     }
 
     fn remove_headers_of_others(&self, headers: &mut HeaderMap, peer: &Peer) {
-        let is_trusted = !self.tenant_headers.is_empty() && peer.is_among(&self.trusted);
+        let is_trusted = !self.tenant_headers.is_empty() && self.trusts(peer);
         let removed = headers.keys().filter(|name| self.is_of_others(name, is_trusted));
         let removed: Vec<HeaderName> = removed.cloned().collect();
         for name in &removed {
@@ -179,6 +209,37 @@ fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {
     let dashed = |byte: u8| if byte == b'_' { b'-' } else { byte };
     let (one, other) = (one.as_str().bytes().map(dashed), other.as_str().bytes().map(dashed));
     one.eq(other)
+}
+
+/// Removes the trailers that only a head may have (RFC 9110, 6.5.1), and those that `is_other` names.
+pub(crate) fn clean_trailers(trailers: &mut HeaderMap, is_other: impl Fn(&HeaderName) -> bool) {
+    let removed: Vec<HeaderName> = trailers
+        .keys()
+        .filter(|name| {
+            let text = name.as_str();
+            OF_HEADS.contains(name)
+                || is_hop_by_hop(name)
+                || text.starts_with(SELFSAME_PREFIX)
+                || is_other(name)
+        })
+        .cloned()
+        .collect();
+    for name in removed {
+        trailers.remove(name);
+    }
+}
+
+/// One length in its shortest form: the next reader may take `05` for something else.
+fn normalize_length(headers: &mut HeaderMap) -> Result<(), Refusal> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let (Some(length), second) = (lengths.next(), lengths.next()) else { return Ok(()) };
+    let is_number = second.is_none() && length.as_bytes().iter().all(u8::is_ascii_digit);
+    let number: Option<u64> = length.to_str().ok().and_then(|text| text.parse().ok());
+    let number = HeaderValue::from(number.filter(|_| is_number).ok_or(LENGTH)?);
+    if number != length {
+        headers.insert(CONTENT_LENGTH, number);
+    }
+    Ok(())
 }
 
 /// The names that `Connection` lists: those headers belong to one connection.
@@ -322,6 +383,56 @@ mod tests {
                 "{version:?} {target} {headers:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_length_is_one_number_in_its_shortest_form() {
+        for (lengths, expected) in [
+            (&["5"][..], Ok("5")),
+            (&["0005"], Ok("5")),
+            (&["0"], Ok("0")),
+            (&["5", "5"], Err(LENGTH)),
+            (&["5", "05"], Err(LENGTH)),
+            (&["+5"], Err(LENGTH)),
+            (&[""], Err(LENGTH)),
+            (&["5, 5"], Err(LENGTH)),
+            (&["99999999999999999999"], Err(LENGTH)),
+        ] {
+            let mut headers = vec![("host", "a")];
+            headers.extend(lengths.iter().map(|length| ("content-length", *length)));
+            let mut request = request("POST", "/", Version::HTTP_2, &headers);
+            let outcome = rules("").apply(&mut request, &stranger());
+            let length =
+                outcome.map(|()| request.headers()[CONTENT_LENGTH].to_str().expect("ASCII"));
+            assert_eq!(length, expected, "{lengths:?}");
+        }
+    }
+
+    #[test]
+    fn trailers_hold_nothing_of_a_head() {
+        let rules = rules("[idempotency]\ntenant = \"credential:X-Api-Key\"");
+        let names = [
+            "x-sum",
+            "grpc-status",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "selfsame-claim",
+            "x-api-key",
+            "x_api_key",
+            "idempotency-key",
+            "authorization",
+            "x-forwarded-for",
+            "host",
+            "trailer",
+        ];
+        let mut trailers = HeaderMap::new();
+        for name in names {
+            trailers.insert(HeaderName::from_static(name), HeaderValue::from_static("1"));
+        }
+        rules.clean_trailers(&mut trailers);
+        let left: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["x-sum", "grpc-status"]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(crate) struct Protected {
 
 /// Every route's policy around its upstream.
 pub(crate) struct Routes {
-    pub(crate) head_rules: HeadRules,
+    pub(crate) head_rules: Arc<HeadRules>,
     table: RouteTable<Protected>,
     otherwise: Protected,
     pages: Pages,
@@ -84,7 +84,7 @@ struct Guard {
     layer: IdempotencyLayer,
     dialect: Dialect,
     invitation: Option<Invitation>,
-    trusted: Arc<[IpNet]>,
+    head_rules: Arc<HeadRules>,
     auth: Option<Arc<ForwardAuth>>,
 }
 
@@ -107,6 +107,7 @@ impl Protection {
         let auth = config.forward_auth.as_ref();
         let auth = auth.map(|auth| Arc::new(ForwardAuth::new(auth, &outward, trusted.clone())));
         let address: Arc<str> = config.contract_address().into();
+        let head_rules = Arc::new(HeadRules::new(config));
         let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
             let dialect = Dialect::new(settings.profile, address.clone())
                 .readable_by(settings.cors_origins.clone());
@@ -117,9 +118,9 @@ impl Protection {
                 .dialect(dialect.clone());
             let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
             let asks = matches!(settings.tenant, TenantSource::ForwardAuth { .. });
-            let (trusted, auth) = (trusted.clone(), auth.clone().filter(|_| asks));
+            let (head_rules, auth) = (head_rules.clone(), auth.clone().filter(|_| asks));
             let (name, layer) = (name.into(), idempotency.layer(policy));
-            Guard { name, layer, dialect, invitation, trusted, auth }
+            Guard { name, layer, dialect, invitation, head_rules, auth }
         };
         let routes = config.routes.iter();
         let routes = routes.map(|route| guard(&route.name(), &route.settings, route.host.as_ref()));
@@ -130,9 +131,9 @@ impl Protection {
 
 impl Guard {
     fn before(&self, upstream: &Upstream) -> Protected {
-        let Self { name, layer, dialect, invitation, trusted, auth } = self;
+        let Self { name, layer, dialect, invitation, head_rules, auth } = self;
         let (dialect, invitation) = (dialect.clone(), invitation.clone());
-        let upstream = upstream.for_route(name, dialect, invitation, trusted.clone());
+        let upstream = upstream.for_route(name, dialect, invitation, head_rules.clone());
         Protected { service: layer.layer(upstream), auth: auth.clone() }
     }
 }
@@ -153,7 +154,7 @@ impl Routes {
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
         let mut routes = Self {
-            head_rules: HeadRules::new(config),
+            head_rules: protection.otherwise.head_rules.clone(),
             table: RouteTable::default(),
             otherwise,
             pages,

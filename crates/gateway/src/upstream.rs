@@ -29,7 +29,6 @@ use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use ipnet::IpNet;
 use parking_lot::Mutex;
 use selfsame::{BoxError, Dialect, Problem, Profile, Run};
 use selfsame_core::headers::SELFSAME_ATTEMPT;
@@ -39,6 +38,7 @@ use crate::checkpoints::Invitation;
 use crate::config::{self, Config, Protocol};
 use crate::forwarded;
 use crate::peer::Peer;
+use crate::request_head::{HeadRules, clean_trailers};
 use crate::tls::files::Unfit;
 use crate::upgrade::Wish;
 use failures::{About, Failures};
@@ -70,8 +70,7 @@ pub(crate) struct Upstream {
     dialect: Dialect,
     /// What it is told of its runs, where it may save how far they have come.
     invitation: Option<Invitation>,
-    /// Whose word on a request's way counts.
-    trusted: Arc<[IpNet]>,
+    head_rules: Arc<HeadRules>,
     /// The route that it serves, for the log.
     route: Arc<str>,
     /// Shared by all routes and threads: what fails for one fails for the others.
@@ -166,8 +165,8 @@ impl Upstream {
             Protocol::Http2 => Link::Http2(Arc::new(Connections::new(&address, &outward))),
         };
         let dialect = Dialect::new(Profile::Ietf, Problem::CONTRACT_PAGE);
-        let (trusted, route, failures) = (Arc::default(), "".into(), outward.failures(&address));
-        Self { link, address, outward, dialect, invitation: None, trusted, route, failures }
+        let (head_rules, route, failures) = (Arc::default(), "".into(), outward.failures(&address));
+        Self { link, address, outward, dialect, invitation: None, head_rules, route, failures }
     }
 
     /// Whether it is the one that [`Upstream::new`] would make.
@@ -175,15 +174,15 @@ impl Upstream {
         self.address == *address && self.outward.is_same_for(address, outward)
     }
 
-    /// A copy for one route, by its name: its error format, checkpoint headers and trusted proxies.
+    /// A copy for one route, by its name: its error format, checkpoint headers and rules for heads.
     pub(crate) fn for_route(
         &self,
         route: &str,
         dialect: Dialect,
         invitation: Option<Invitation>,
-        trusted: Arc<[IpNet]>,
+        head_rules: Arc<HeadRules>,
     ) -> Self {
-        Self { route: route.into(), dialect, invitation, trusted, ..self.clone() }
+        Self { route: route.into(), dialect, invitation, head_rules, ..self.clone() }
     }
 
     async fn forward<B>(&self, request: Request<B>) -> Forwarded
@@ -202,6 +201,13 @@ impl Upstream {
         if let Some(wish) = &wish {
             wish.tell(&mut parts.headers);
         }
+        let head_rules = self.head_rules.clone();
+        let body = body.map_frame(move |mut frame| {
+            if let Some(trailers) = frame.trailers_mut() {
+                head_rules.clean_trailers(trailers);
+            }
+            frame
+        });
         let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
         let client = match &self.link {
             Link::Http1(client) => client,
@@ -229,7 +235,7 @@ impl Upstream {
         let te = headers::te_trailers(&parts.headers);
         headers::drop_what_stays(&mut parts.headers);
         if let Some(peer) = parts.extensions.get::<Peer>() {
-            forwarded::tell(&mut parts.headers, peer, peer.is_among(&self.trusted));
+            forwarded::tell(&mut parts.headers, peer, self.head_rules.trusts(peer));
         }
         forwarded::sign(&mut parts.headers, parts.version);
         let mut authority = self.address.authority.clone();
@@ -332,7 +338,12 @@ impl Body for Answered {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
+        Pin::new(&mut self.body).poll_frame(cx).map_ok(|mut frame| {
+            if let Some(trailers) = frame.trailers_mut() {
+                clean_trailers(trailers, |_| false);
+            }
+            frame
+        })
     }
 
     fn is_end_stream(&self) -> bool {

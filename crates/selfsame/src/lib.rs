@@ -56,6 +56,7 @@ mod patience;
 pub mod phases;
 mod policy;
 mod prefer;
+mod private_files;
 mod probe;
 mod quota;
 mod reject;

@@ -3,13 +3,15 @@
 //! One file for each, named by record id and attempt id. Those of answers and releases are fsynced before the
 //! client reads its response. Fence and attempt id make a late write, or a second one, safe.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use http::StatusCode;
 use selfsame_core::wire::{self, WireError};
 use selfsame_core::{Answer, AttemptId, Lease, RecordId, Release};
+
+use crate::private_files;
 
 const ANSWER_SUFFIX: &str = "answer";
 const RELEASE_SUFFIX: &str = "release";
@@ -79,14 +81,14 @@ impl Spool {
     }
 
     fn write(&self, path: &Path, frame: &[u8]) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
+        private_files::make_folder(&self.folder)?;
         let written = path.with_extension(PART_SUFFIX);
-        let mut file = File::create(&written)?;
+        let mut file = private_files::options().create(true).truncate(true).open(&written)?;
         file.write_all(frame)?;
         file.sync_all()?;
         // A rename, so that a crash leaves the whole file or none.
         fs::rename(&written, path)?;
-        File::open(&self.folder)?.sync_all()
+        private_files::sync_folder(&self.folder)
     }
 
     /// Reads the answer that was kept for this lease. Blocks.
@@ -205,6 +207,21 @@ mod tests {
         assert_eq!(spool.waiting().expect("readable"), []);
         let gone = spool.answer(&lease).expect_err("removed");
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_its_owner_may_read_what_is_kept() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().expect("a folder");
+        let spool = Spool::new(folder.path().join("data").join("spool"));
+        let (lease, answer) = landing("charged");
+        spool.keep(&lease, &answer).expect("written");
+        let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        assert_eq!(mode(&folder.path().join("data")), 0o700);
+        assert_eq!(mode(spool.folder()), 0o700);
+        let file = fs::read_dir(spool.folder()).expect("a folder").next().expect("a file");
+        assert_eq!(mode(&file.expect("readable").path()), 0o600);
     }
 
     #[test]

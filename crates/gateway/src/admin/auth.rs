@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::Admin;
 use crate::config::Config;
+use crate::secret_files::warn_if_open_to_everybody;
 
 /// Where the token is, unless the configuration names a file.
 const TOKEN_FILE: &str = "admin-token";
@@ -40,6 +41,7 @@ impl Token {
         if config.admin.token_file.is_none() && !path.exists() {
             make(&path).with_context(|| format!("{} cannot be written", path.display()))?;
         }
+        warn_if_open_to_everybody("admin.token_file", &path);
         Self::read(&path)
     }
 
@@ -73,7 +75,7 @@ impl Token {
 
 fn make(path: &Path) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder)?;
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
     let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

@@ -6,10 +6,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ALLOW, CONTENT_TYPE, LINK};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, DATE, LINK, TRAILER};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, Full, Limited};
+use selfsame_core::headers::{IDEMPOTENT_REPLAYED, SELFSAME_PREFIX, is_hop_by_hop};
 use selfsame_core::{Answer, AnswerBody, Fence};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -238,12 +239,24 @@ fn answer(request: &CompleteRequest) -> Result<Answer, Failure> {
     let mut headers = HeaderMap::new();
     for (name, value) in &request.headers {
         match (HeaderName::try_from(name), HeaderValue::try_from(value)) {
+            (Ok(name), _) if !may_be_recorded(&name) => {
+                let text =
+                    format!("the header {name} is not part of an answer that is given again");
+                return Err(Failure::bad(text));
+            }
             (Ok(name), Ok(value)) => headers.append(name, value),
             _ => return Err(Failure::bad(format!("the header {name:?} cannot be sent"))),
         };
     }
     let body = AnswerBody::Kept(Bytes::from(request.body.clone()));
     Ok(Answer { status, headers, body, trailers: HeaderMap::new() })
+}
+
+/// Tells whether a recorded answer may have this header: it belongs to no connection, does not tell the
+/// length of the body, and is not one that is written anew with every answer.
+fn may_be_recorded(name: &HeaderName) -> bool {
+    let is_written_anew = [CONTENT_LENGTH, TRAILER, DATE, IDEMPOTENT_REPLAYED].contains(name);
+    !is_hop_by_hop(name) && !is_written_anew && !name.as_str().starts_with(SELFSAME_PREFIX)
 }
 
 fn may_be_id(text: &str) -> bool {

@@ -76,6 +76,11 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
         sent = Sent::Repeatedly;
     }
     let claimed = match claimed {
+        // Perhaps by our own first try, whose lease is over and of which nothing ran: a retry will know.
+        Ok(Claimed::Held { .. }) if sent == Sent::Repeatedly => {
+            engine.landing.cancel(ask.id, ask.attempt_id);
+            Ok(Claimed::Busy { lease_left: CANCELLED_WITHIN })
+        }
         Ok(Claimed::Run(grant)) if grant.took_over || sent == Sent::Repeatedly => {
             Box::pin(confirm(engine, grant, took)).await
         }
@@ -180,14 +185,10 @@ fn tell(ask: &Ask, policy: &Policy, decision: &'static str) {
 /// The acknowledgement may be all that was lost: the same attempt id finds its own claim.
 async fn ask_again(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
     let second = engine.store.claim(ask).await;
-    if !matches!(second, Ok(Claimed::Run(_))) {
+    if !matches!(second, Ok(Claimed::Run(_) | Claimed::Held { .. })) {
         engine.landing.cancel(ask.id, ask.attempt_id);
     }
-    match second {
-        // Perhaps because the lease of the first ask ran out, of which nothing ran: a retry will know.
-        Ok(Claimed::Held { .. }) => Ok(Claimed::Busy { lease_left: CANCELLED_WITHIN }),
-        second => second,
-    }
+    second
 }
 
 /// Lets the work of a claim begin that took over another or was acknowledged late, unless the other one is a run

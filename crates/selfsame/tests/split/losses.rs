@@ -12,6 +12,7 @@ use selfsame_core::conformance::samples::{
 };
 use selfsame_core::{
     Ask, Claimed, Fenced, Inspect, Recorded, Recover, Release, State, Store, StoreError,
+    StoreErrorKind,
 };
 use tokio::sync::Semaphore;
 
@@ -95,6 +96,11 @@ async fn an_answer_of_a_run_that_redis_forgot_is_recorded() {
     record(&first, &lease, "done").await;
     record(&first, &lease, "done").await;
     expect_replay(&second, &retry(&begun), "done").await;
+    // Both have noticed before the time passes for which no new key is taken.
+    for store in [&first, &second] {
+        let refused = store.claim(&ask("refused")).await.expect_err("records were lost");
+        assert_eq!(refused.kind(), StoreErrorKind::RecordsLost, "{refused}");
+    }
     // What was renewed is not known by heart, and read again.
     let renewed = ask("renewed");
     bench.pass(LEASE + MARGIN).await;

@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
-use super::folder::{private_file, sync_folder};
+use crate::private_files;
 
 const NAME: &str = "facts";
 const UNFINISHED: &str = "facts.new";
@@ -62,11 +62,11 @@ impl FactsFile {
 
     fn write(&self) -> io::Result<()> {
         let unfinished = self.folder.join(UNFINISHED);
-        let mut file = private_file().create(true).truncate(true).open(&unfinished)?;
+        let mut file = private_files::options().create(true).truncate(true).open(&unfinished)?;
         file.write_all(&encode(&self.known))?;
         file.sync_all()?;
         fs::rename(unfinished, self.folder.join(NAME))?;
-        sync_folder(&self.folder)
+        private_files::sync_folder(&self.folder)
     }
 }
 

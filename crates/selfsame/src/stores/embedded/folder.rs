@@ -1,10 +1,11 @@
 //! The store's folder: made if missing, and locked, because one folder serves one process.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
+use crate::private_files;
 
 /// The folder, ours until this is dropped.
 pub(super) struct Folder {
@@ -15,7 +16,8 @@ pub(super) struct Folder {
 impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, OpenError> {
         let path = path.to_owned();
-        let locked = make(&path).and_then(|()| lock_file(&path)).and_then(lock);
+        let locked =
+            private_files::make_folder(&path).and_then(|()| lock_file(&path)).and_then(lock);
         match locked {
             Ok(Lock::Ours(lock)) => Ok(Self { path, _lock: lock }),
             Ok(Lock::Theirs { pid }) => {
@@ -42,59 +44,9 @@ enum Lock {
     Theirs { pid: Option<u32> },
 }
 
-/// Each folder made is synced into the one above it: after a power cut a store whose folder was
-/// forgotten would be a new, empty one, and would run every key again.
-fn make(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
-    let above = above.unwrap_or(Path::new("."));
-    make(above)?;
-    match private_folder().create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
-        _ => sync_folder(above),
-    }
-}
-
-#[cfg(unix)]
-fn private_folder() -> DirBuilder {
-    use std::os::unix::fs::DirBuilderExt;
-    let mut builder = DirBuilder::new();
-    builder.mode(0o700);
-    builder
-}
-
-#[cfg(not(unix))]
-fn private_folder() -> DirBuilder {
-    DirBuilder::new()
-}
-
-/// How a file is opened that only its owner may read, and made so where it is made.
-pub(super) fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-/// Makes durable which files the folder has.
-#[cfg(unix)]
-pub(super) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
-}
-
-/// Elsewhere a folder cannot be opened as a file, and the file system syncs its entries itself.
-#[cfg(not(unix))]
-pub(super) fn sync_folder(_folder: &Path) -> io::Result<()> {
-    Ok(())
-}
-
 fn lock_file(folder: &Path) -> io::Result<File> {
     // Not truncated: it may hold the process id of whoever has the lock.
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).open(folder.join("lock"))
+    private_files::options().create(true).truncate(false).open(folder.join("lock"))
 }
 
 fn lock(mut file: File) -> io::Result<Lock> {

@@ -8,8 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
-use super::folder::{private_file, sync_folder};
 use super::frame::Salt;
+use crate::private_files;
 
 /// What a segment begins with: who we are, the format, its number, its salt, and their checksum.
 pub(super) const START: u64 = 28;
@@ -43,7 +43,7 @@ impl Segment {
         let made = Self::fill(&unfinished, &start(number, salt), size).and_then(|file| {
             let path = folder.join(format!("{PREFIX}{number:08}{SUFFIX}"));
             fs::rename(&unfinished, &path)?;
-            sync_folder(folder)?;
+            private_files::sync_folder(folder)?;
             Ok(Self { number, salt, path, file, capacity: size })
         });
         if made.is_err() {
@@ -54,7 +54,7 @@ impl Segment {
     }
 
     fn fill(path: &Path, start: &[u8], size: u64) -> io::Result<File> {
-        let file = private_file().create(true).truncate(true).open(path)?;
+        let file = private_files::options().create(true).truncate(true).open(path)?;
         write_all_at(&file, start, 0)?;
         let zeros = vec![0; STEP];
         let mut end = START;
@@ -95,7 +95,7 @@ impl Segment {
 
     fn open(path: PathBuf, number: u32) -> Result<Self, OpenError> {
         let read = || {
-            let file = private_file().open(&path)?;
+            let file = private_files::options().open(&path)?;
             let capacity = file.metadata()?.len();
             let mut found = [0; START as usize];
             if capacity >= START {
@@ -149,7 +149,7 @@ impl Segment {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        sync_folder(self.path.parent().expect("a file is in a folder"))
+        private_files::sync_folder(self.path.parent().expect("a file is in a folder"))
     }
 }
 

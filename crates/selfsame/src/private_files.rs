@@ -1,0 +1,44 @@
+//! Files and folders that only their owner may read, whatever the umask.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Makes a folder, and those above it. Each is synced into the one above: after a power cut, what is in a
+/// folder that was forgotten would be lost.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let above = path.parent().filter(|above| !above.as_os_str().is_empty());
+    let above = above.unwrap_or(Path::new("."));
+    make_folder(above)?;
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    match builder.create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => Err(error),
+        _ => sync_folder(above),
+    }
+}
+
+/// Options to read and write a file, which is private if it is made by them.
+pub(crate) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options
+}
+
+/// Makes durable which files the folder has.
+#[cfg(unix)]
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Elsewhere a folder cannot be opened as a file, and the file system syncs its entries itself.
+#[cfg(not(unix))]
+pub(crate) fn sync_folder(_folder: &Path) -> io::Result<()> {
+    Ok(())
+}
