@@ -58,8 +58,11 @@ const PROBE_AFTER: Duration = Duration::from_secs(15);
 /// What the upstream answers, or what stands in for it.
 pub(crate) type UpstreamBody = Either<Answered, Full<Bytes>>;
 
-/// What is sent.
-type Outgoing = UnsyncBoxBody<Bytes, BoxError>;
+/// The body of a request, without trailers that belong into a head.
+struct Outgoing {
+    body: UnsyncBoxBody<Bytes, BoxError>,
+    head_rules: Arc<HeadRules>,
+}
 
 /// The service behind the gateway.
 #[derive(Clone)]
@@ -201,14 +204,9 @@ impl Upstream {
         if let Some(wish) = &wish {
             wish.tell(&mut parts.headers);
         }
-        let head_rules = self.head_rules.clone();
-        let body = body.map_frame(move |mut frame| {
-            if let Some(trailers) = frame.trailers_mut() {
-                head_rules.clean_trailers(trailers);
-            }
-            frame
-        });
-        let request = Request::from_parts(parts, body.map_err(Into::into).boxed_unsync());
+        let body = body.map_err(Into::into).boxed_unsync();
+        let outgoing = Outgoing { body, head_rules: self.head_rules.clone() };
+        let request = Request::from_parts(parts, outgoing);
         let client = match &self.link {
             Link::Http1(client) => client,
             Link::Http2(connections) => return connections.forward(request).await,
@@ -322,6 +320,32 @@ fn answered(mut response: Response<Answered>) -> Response<UpstreamBody> {
     }
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
+}
+
+impl Body for Outgoing {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Self { body, head_rules } = &mut *self;
+        Pin::new(body).poll_frame(cx).map_ok(|mut frame| {
+            if let Some(trailers) = frame.trailers_mut() {
+                head_rules.clean_trailers(trailers);
+            }
+            frame
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The upstream's answer, with its place on the connection it comes over.

@@ -10,7 +10,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Uri};
 use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -207,7 +206,7 @@ fn refusal(error: &hyper::Error) -> Option<Refusal> {
 
 /// A body that notes whether it was begun.
 struct Noted {
-    body: UnsyncBoxBody<Bytes, BoxError>,
+    body: Outgoing,
     begun: Arc<AtomicBool>,
 }
 

@@ -1,5 +1,7 @@
 //! [`Inquiry`]: another service that the gateway itself asks, over connections like those to upstreams.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::HOST;
 use http::uri::{PathAndQuery, Uri};
@@ -41,7 +43,7 @@ impl Inquiry {
         headers.insert(HOST, HeaderValue::from_str(self.address.authority.as_str())?);
         let ask = || {
             let body = Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync();
-            let mut request = Request::new(body);
+            let mut request = Request::new(Outgoing { body, head_rules: Arc::default() });
             *request.uri_mut() = uri.clone();
             *request.headers_mut() = headers.clone();
             self.client.request(request)
