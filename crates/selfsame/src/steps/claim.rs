@@ -76,10 +76,8 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
         sent = Sent::Repeatedly;
     }
     let claimed = match claimed {
-        // Perhaps by our own first try, whose lease is over and of which nothing ran: a retry will know.
-        Ok(Claimed::Held { .. }) if sent == Sent::Repeatedly => {
-            engine.landing.cancel(ask.id, ask.attempt_id);
-            Ok(Claimed::Busy { lease_left: CANCELLED_WITHIN })
+        Ok(Claimed::Held { newly }) if sent == Sent::Repeatedly => {
+            Ok(Box::pin(distinguish_hold(engine, ask, newly)).await)
         }
         Ok(Claimed::Run(grant)) if grant.took_over || sent == Sent::Repeatedly => {
             Box::pin(confirm(engine, grant, took)).await
@@ -189,6 +187,16 @@ async fn ask_again(engine: &Engine, ask: &Ask) -> Result<Claimed, StoreError> {
         engine.landing.cancel(ask.id, ask.attempt_id);
     }
     second
+}
+
+/// Distinguishes a key that another claim left held from one that an earlier copy of this claim did. The lease of such a
+/// copy is over, and nothing ran: it is cancelled, and a retry runs.
+async fn distinguish_hold(engine: &Engine, ask: &Ask, newly: bool) -> Claimed {
+    engine.landing.cancel(ask.id, ask.attempt_id);
+    match engine.store.get(&ask.id).await {
+        Ok(Some(record)) if record.attempt_id != ask.attempt_id => Claimed::Held { newly },
+        _ => Claimed::Busy { lease_left: CANCELLED_WITHIN },
+    }
 }
 
 /// Lets the work of a claim begin that took over another or was acknowledged late, unless the other one is a run

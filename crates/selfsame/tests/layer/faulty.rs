@@ -42,6 +42,8 @@ pub(crate) enum Fault {
     SlowAcknowledgement,
     /// The acknowledgement of the next claim is given up after [`SLOW`].
     SlowlyLost,
+    /// The same, and the store sends the claim again by itself.
+    SlowlyResent,
 }
 
 /// Time that a slow acknowledgement takes.
@@ -162,7 +164,7 @@ impl Store for Faulty {
             self.go_on.notified().await;
             return self.inner.claim(ask).await;
         }
-        if matches!(fault, Fault::SlowAcknowledgement | Fault::SlowlyLost) {
+        if matches!(fault, Fault::SlowAcknowledgement | Fault::SlowlyLost | Fault::SlowlyResent) {
             self.set(Fault::None);
             let claimed = self.inner.claim(ask).await?;
             tokio::time::sleep(SLOW).await;
@@ -170,6 +172,7 @@ impl Store for Faulty {
                 Fault::SlowlyLost => {
                     Err(StoreError::new(StoreErrorKind::MayHaveLanded, "no acknowledgement"))
                 }
+                Fault::SlowlyResent => self.inner.claim(ask).await,
                 _ => Ok(claimed),
             };
         }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use selfsame::stores::MemoryStore;
 use selfsame::{
-    Idempotency, IdempotencyService, OnConflict, Outcome, Policy, Probe, Recover, Served, Spool,
+    Idempotency, IdempotencyService, OnConflict, Outcome, Policy, Probe, Recover, Served,
+    ServerErrors, Spool,
 };
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::{Inspect, Secret};
@@ -569,15 +570,30 @@ async fn a_claim_that_was_acknowledged_late_and_taken_over_does_not_run() {
 
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_was_not_heard_of_and_is_held_since_is_cancelled() {
+    for fault in [Fault::SlowlyLost, Fault::SlowlyResent] {
+        let two = Two::new(None);
+        let (first, second) = (charging(&two.first), charging(&two.second));
+        two.faulty.set(fault);
+        let rival = async {
+            sleep(SLOW / 2).await;
+            two.pass(LEASE * 2);
+            send(&second, post("k")).await
+        };
+        let (unheard, rival) = join(send(&first, post("k")), rival).await;
+        assert_eq!((unheard.served, rival.served), (Served::InProgress, Served::Held), "{fault:?}");
+        assert_eq!(until_run(&first, "k").await.status, 201, "{fault:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_another_left_held_is_held_however_slow_the_store_is() {
     let two = Two::new(None);
-    let (first, second) = (charging(&two.first), charging(&two.second));
-    two.faulty.set(Fault::SlowlyLost);
-    let rival = async {
-        sleep(SLOW / 2).await;
-        two.pass(LEASE * 2);
-        send(&second, post("k")).await
-    };
-    let (unheard, rival) = join(send(&first, post("k")), rival).await;
-    assert_eq!((unheard.served, rival.served), (Served::InProgress, Served::Held));
-    assert_eq!(until_run(&first, "k").await.status, 201);
+    let unknown = || async { Ok::<_, Infallible>(answer(500, "unknown")) };
+    let policy = held().server_errors(ServerErrors::Hold);
+    send(&two.second.service(policy, move |_| unknown()), post("k")).await;
+    let charge = charging(&two.first);
+    for fault in [Fault::SlowAcknowledgement, Fault::SlowlyLost, Fault::SlowlyResent] {
+        two.faulty.set(fault);
+        assert_eq!(send(&charge, post("k")).await.served, Served::Held, "{fault:?}");
+    }
 }
