@@ -142,7 +142,7 @@ fn with_tenants(ledger: &Ledger, auth: &Ledger, more: &str) -> Gateway {
     Gateway::in_front_of(ledger).with(&settings).start()
 }
 
-/// What the upstream reads who takes `-` and `_` for the same.
+/// Values of a header as an application reads it that takes `-` and `_` for the same.
 fn seen(ledger: &Ledger, name: &str) -> Vec<String> {
     let last = ledger.all().pop().expect("a request came");
     let headers = last.headers.iter();

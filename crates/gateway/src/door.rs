@@ -51,10 +51,7 @@ impl Door {
         };
         let (page, look_up, route) = match found {
             Ok(found) => found,
-            Err(refusal) => {
-                let refused = refuse_head(refusal, request.version());
-                return Entered { way: Way::Around(Box::pin(async { refused })), seat: None };
-            }
+            Err(refusal) => return Entered::refused(refusal, request.version()),
         };
         if let Some(page) = page {
             let answer = page.answer(request.method(), request.headers()).map(Either::Right);
@@ -87,6 +84,14 @@ impl Door {
 pub(crate) struct Entered {
     way: Way,
     seat: Option<Seat>,
+}
+
+impl Entered {
+    /// A request that is refused for its head.
+    pub(crate) fn refused(refusal: Refusal, version: Version) -> Self {
+        let response = refuse_head(refusal, version);
+        Self { way: Way::Around(Box::pin(async { response })), seat: None }
+    }
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;

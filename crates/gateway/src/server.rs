@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONNECTION;
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::{Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -18,11 +17,12 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Limits;
-use crate::door::{Body, Door};
+use crate::door::{Body, Door, Entered};
 use crate::framing::Watched;
 use crate::http2::{Noted, Streams};
 use crate::pace::{self, Awaited, Terms};
 use crate::preface::Spoken;
+use crate::request_head::UNCLEAR_END;
 use crate::room::{Room, Seated, Seldom};
 use crate::tls::{Secured, Tls};
 use crate::unread::Patient;
@@ -134,14 +134,11 @@ where
     let pulse = framing.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         upgrade::expect(&mut request, &door.tunnels);
-        let is_clear = framing.is_clear(request.headers());
-        let entered = is_clear.then(|| door.enter(request));
-        async move {
-            Ok::<_, Infallible>(match entered {
-                Some(entered) => entered.await,
-                None => unclear(),
-            })
-        }
+        let entered = match framing.is_clear(request.headers()) {
+            true => door.enter(request),
+            false => Entered::refused(UNCLEAR_END, request.version()),
+        };
+        async move { Ok::<_, Infallible>(entered.await) }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -185,15 +182,6 @@ where
     });
     let connection = http2::builder(&terms.limits).serve_connection(TokioIo::new(stream), service);
     terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
-}
-
-/// The answer to a request whose end cannot be told for sure: what follows it on this connection
-/// could be taken for a request that nobody sent.
-fn unclear() -> Response<Seated<Body>> {
-    tracing::debug!("a request leaves it unclear where it ends");
-    let mut response = bare(StatusCode::BAD_REQUEST);
-    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-    response
 }
 
 /// An answer that says nothing but this.
