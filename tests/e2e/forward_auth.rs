@@ -6,6 +6,7 @@ use std::io::BufReader;
 use std::sync::{Arc, Mutex};
 
 use crate::harness::{Answer, Effect, Gate, Gateway, Ledger, Setup, Then, eventually, reply};
+use crate::unreachable::nobody;
 
 /// A service that knows callers by their credentials, and can change its mind.
 struct Auth {
@@ -164,9 +165,7 @@ fn if_it_cannot_be_asked_nothing_runs() {
 #[test]
 fn where_nobody_listens_nothing_runs_either() {
     let ledger = Ledger::start();
-    let gone = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = gone.local_addr().expect("bound");
-    drop(gone);
+    let address = nobody();
     let settings = format!(
         "[forward_auth]\nurl = \"http://{address}\"\n[idempotency]\ntenant = \"forward-auth\"\n"
     );

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, reply};
 use crate::postgres::database;
+use crate::unreachable::nobody;
 
 const KEY: &str = "recognisable-key";
 const SECRETS: [&str; 7] = [
@@ -153,9 +154,7 @@ fn each_refusal_is_found_in_the_log_by_its_instance() {
 
 #[test]
 fn an_upstream_that_is_away_is_named_once_and_its_return_is_told() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let address = free.local_addr().expect("bound");
-    drop(free);
+    let address = nobody();
     let gateway = Gateway::before(address).start();
     for n in 0..20 {
         let answer = gateway.post("/charges").key(&format!("k-{n}")).json("{}").send();

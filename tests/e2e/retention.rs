@@ -19,6 +19,14 @@ fn ledger() -> Ledger {
     ledger
 }
 
+/// Waits until the reaper has gone through the store once. Its next pass comes 45 seconds later, so that
+/// records which expire meanwhile are left to the next process.
+fn wait_for_first_pass(gateway: &Gateway) {
+    eventually("the reaper's first pass", || {
+        gateway.admin("GET", "/metrics").send().text().contains("selfsame_records{").then_some(())
+    });
+}
+
 /// Retries until the key is new again; until then there is the first answer and nothing else.
 fn once_it_is_new(gateway: &Gateway, key: &str, first: &Answer) -> Answer {
     eventually("the key is new again", || {
@@ -56,6 +64,7 @@ fn after_its_retention_a_key_is_new_once_and_a_held_one_still_held() {
 fn the_reaper_takes_what_has_expired_and_leaves_what_is_held() {
     let ledger = ledger();
     let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).start();
+    wait_for_first_pass(&gateway);
     assert_eq!(charge(&gateway, "held").send().status, 502);
     let keys: Vec<String> = (0..10).map(|number| format!("order-{number}")).collect();
     let answers: Vec<Answer> = keys.iter().map(|key| charge(&gateway, key).send()).collect();
@@ -111,6 +120,7 @@ fn once_it_is_over(gateway: &Gateway, target: &str, key: &str) -> Answer {
 fn a_remembered_key_is_refused_after_its_retention_and_never_run_again() {
     let ledger = ledger();
     let gateway = Gateway::in_front_of(&ledger).with(SETTINGS).with(REMEMBERED).start();
+    wait_for_first_pass(&gateway);
     for (target, key) in [("/kept", "kept"), ("/kept", "held"), ("/plain", "plain")] {
         gateway.post(target).key(key).json("{}").send();
     }

@@ -1,14 +1,14 @@
 //! Row 17: the upstream cannot be reached, so nothing was sent and the key is free.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
+
+use selfsame_test_ports::free_port;
 
 use crate::harness::{Gateway, Ledger};
 
-/// An address where nobody listens. A free port of 127.0.0.1 may be the next that is given away,
-/// and then to the gateway that is to find nobody there.
+/// An address where nobody listens, and nobody will unless told to.
 pub(crate) fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.2:0").expect("a free port");
-    listener.local_addr().expect("bound")
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! nginx in front of gateways, which sends a request to the next one where one fails.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use selfsame_test_ports::free_port;
 use tempfile::TempDir;
 
 use super::{Request, eventually};
@@ -34,9 +35,7 @@ impl Balancer {
         assert!(Path::new(NGINX).exists(), "{NGINX} is missing: install Debian's nginx-light");
         let folder = TempDir::new().expect("a temporary folder");
         // nginx cannot be asked which port it got.
-        let port = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = port.local_addr().expect("bound");
-        drop(port);
+        let address = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let at = folder.path().display();
         let config = format!(
             "daemon off; master_process off; pid {at}/nginx.pid; error_log {at}/error.log;

@@ -8,13 +8,14 @@ mod pooler;
 
 use std::fs;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
+
+use selfsame_test_ports::free_port;
 
 pub use pooler::Pooler;
 pub use selfsame_test_certificates::{Authority, Signed};
@@ -266,11 +267,6 @@ fn owner() -> Option<Owner> {
     };
     (id(&["-u"]) == 0)
         .then(|| Owner { user: id(&["-u", "postgres"]), group: id(&["-g", "postgres"]) })
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-    listener.local_addr().expect("bound").port()
 }
 
 fn signal(name: &str, id: u32) {

@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::{Server, free_port};
+use selfsame_test_ports::free_port;
+
+use crate::Server;
 
 /// Where Debian has it.
 const PROGRAM: &str = "/usr/sbin/pgbouncer";

@@ -7,7 +7,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::{Authority, CLIENT, Server, free_ports};
+use selfsame_test_ports::free_port;
+
+use crate::{Authority, CLIENT, Server};
 
 const MASTERS: usize = 3;
 
@@ -47,7 +49,7 @@ impl Cluster {
 
     fn launch(settings: &[&str], authority: Option<&Authority>) -> Self {
         let start = || {
-            let [bus] = free_ports();
+            let bus = free_port();
             let bus = format!("cluster-port {bus}");
             let mut all = vec!["cluster-enabled yes", "cluster-node-timeout 1000", "save ", &bus];
             all.extend(settings);

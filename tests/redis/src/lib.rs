@@ -8,11 +8,12 @@ mod cluster;
 mod sentinel;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
+
+use selfsame_test_ports::free_port;
 
 pub use cluster::Cluster;
 pub use selfsame_test_certificates::{Authority, Signed};
@@ -102,7 +103,7 @@ impl Server {
             write("client.key", &client.key);
         }
         let guardian = guardian(&folder);
-        let [port] = free_ports();
+        let port = free_port();
         let settings: Vec<_> = settings.iter().map(ToString::to_string).collect();
         let redis = serve(&folder, port, &settings, own.is_some());
         let server = Self { folder, port, settings, is_encrypted: own.is_some(), redis, guardian };
@@ -233,11 +234,6 @@ fn guardian(folder: &Path) -> Child {
         .stdin(Stdio::piped())
         .spawn()
         .expect("sh runs")
-}
-
-fn free_ports<const N: usize>() -> [u16; N] {
-    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").expect("a free port"));
-    listeners.map(|listener| listener.local_addr().expect("bound").port())
 }
 
 fn serve(folder: &Path, port: u16, settings: &[String], is_encrypted: bool) -> Child {

@@ -5,7 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::{SERVER, Server, folder, free_ports, guardian};
+use selfsame_test_ports::free_port;
+
+use crate::{SERVER, Server, folder, guardian};
 
 /// What the sentinel calls the master.
 const NAME: &str = "main";
@@ -39,7 +41,7 @@ impl Watched {
         let mut replica = settings.to_vec();
         replica.push(&follows);
         let servers = [master, Server::start_with(&replica)];
-        let (folder, [port]) = (folder(), free_ports());
+        let (folder, port) = (folder(), free_port());
         let guardian = guardian(&folder);
         let config = folder.join("sentinel.conf");
         let text = format!(

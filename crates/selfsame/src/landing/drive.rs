@@ -10,7 +10,7 @@ use selfsame_core::{StoreError, StoreErrorKind};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::owed::Owed;
+use super::owed::{Owed, Write};
 use super::{Landed, Landing};
 
 /// Number of writes that are tried at the same time, while all fail and while some are made.
@@ -96,7 +96,11 @@ impl Landing {
                     tracing::error!(%error, record, "what a record is owed is given up");
                     self.forget(&owed);
                 } else {
-                    tracing::warn!(%error, record, "a write still waits for the store");
+                    self.log_failure(&error, &owed.id);
+                    // The disk may have failed as well when this write was to be spooled.
+                    if !matches!(owed.write, Write::Cancel { .. }) && !owed.is_spooled() {
+                        self.keep_until_over(&owed).await;
+                    }
                     self.queue.schedule(owed, LONGEST_PAUSE);
                 }
                 false

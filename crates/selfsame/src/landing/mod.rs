@@ -35,6 +35,7 @@ use self::queue::Queue;
 use tokio::time::timeout;
 
 use crate::background;
+use crate::log_throttle::LogThrottle;
 use crate::seal::Seal;
 use crate::spool::Spool;
 use crate::telemetry;
@@ -65,6 +66,8 @@ pub(crate) struct Landing {
     queue: Queue,
     /// Bytes of the answers that wait in memory.
     bytes: AtomicUsize,
+    store_failures: LogThrottle,
+    spool_failures: LogThrottle,
 }
 
 impl Landing {
@@ -77,7 +80,10 @@ impl Landing {
     ) -> Arc<Self> {
         let (queue, bytes) = (Queue::new(), AtomicUsize::new(0));
         let added = queue.added.clone();
-        let landing = Arc::new(Self { store, spool, seal, waiters, queue, bytes });
+        let (store_failures, spool_failures) = Default::default();
+        let landing =
+            Self { store, spool, seal, waiters, queue, bytes, store_failures, spool_failures };
+        let landing = Arc::new(landing);
         background::spawn(drive::drive(Arc::downgrade(&landing), added));
         landing
     }
@@ -210,12 +216,28 @@ impl Landing {
     pub(crate) async fn spool_rest(&self) {
         let rest = stream::iter(self.queue.unspooled());
         let spooled = rest.for_each_concurrent(SPOOLED_TOGETHER, |owed| async move {
-            self.keep(&owed).await;
-            if owed.is_over() {
-                self.unspool(&owed).await;
-            }
+            self.keep_until_over(&owed).await;
         });
         spooled.await;
+    }
+
+    /// Writes `owed` to the spool, and removes it from there if it was made meanwhile.
+    async fn keep_until_over(&self, owed: &Arc<Owed>) {
+        self.keep(owed).await;
+        if owed.is_over() {
+            self.unspool(owed).await;
+        }
+    }
+
+    /// Logs that the store still cannot take a write for the record.
+    pub(crate) fn log_failure(&self, error: &StoreError, id: &RecordId) {
+        let record = id.short();
+        match self.store_failures.failed() {
+            Some(unlogged) => {
+                tracing::warn!(%error, record, unlogged, "a write still waits for the store");
+            }
+            None => tracing::debug!(%error, record, "a write still waits for the store"),
+        }
     }
 
     /// Makes one write. It stays in the queue where the store fails.
@@ -243,6 +265,9 @@ impl Landing {
                     return Ok(Landed::Missed);
                 }
             }
+        }
+        if let Some(failures) = self.store_failures.worked() {
+            tracing::info!(failures, "the store takes writes again");
         }
         self.unspool(owed).await;
         self.forget(owed);
@@ -306,8 +331,17 @@ impl Landing {
         let Some(spool) = self.spool.clone() else { return };
         let kept = owed.clone();
         match blocking(move || keep(&spool, &kept)).await {
-            Ok(()) => owed.is_spooled.store(true, Ordering::SeqCst),
-            Err(error) => tracing::error!(%error, "a write could not be spooled"),
+            Ok(()) => {
+                owed.is_spooled.store(true, Ordering::SeqCst);
+                if let Some(failures) = self.spool_failures.worked() {
+                    tracing::info!(failures, "writes can be spooled again");
+                }
+            }
+            Err(error) => {
+                if let Some(unlogged) = self.spool_failures.failed() {
+                    tracing::error!(%error, unlogged, "a write could not be spooled; it is tried again");
+                }
+            }
         }
     }
 

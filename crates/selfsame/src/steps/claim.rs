@@ -45,7 +45,7 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
     if engine.landing.is_any_waiting()
         && let Err(error) = Box::pin(engine.landing.land_first(&ask.id)).await
     {
-        tracing::warn!(%error, record = ask.id.short(), "a write still waits for the store");
+        engine.landing.log_failure(&error, &ask.id);
         // Not even a route that would rather run than wait: this work may be known to be done.
         return Settled::Refused(Refusal::StoreDown);
     }

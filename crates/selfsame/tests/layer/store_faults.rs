@@ -117,3 +117,27 @@ async fn what_was_spooled_lands_in_the_next_process() {
     let retry = send(&service, post("k")).await;
     assert_eq!((retry.replayed, retry.body.as_str(), runs.count()), (true, "charged", 1));
 }
+
+#[tokio::test]
+async fn what_could_not_be_spooled_is_spooled_once_that_works() {
+    for status in [201, 503] {
+        let (rig, faulty) = faulty_rig();
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("spool");
+        let spool = Spool::new(&path);
+        let secret = Secret::from_bytes(b"test");
+        let idempotency = Idempotency::new(rig.store.clone(), secret, Some(spool.clone()));
+        let first = Rig { idempotency, ..rig };
+        // Store and spool fail together, as they do where both are on one disk.
+        std::fs::write(&path, "no folder").expect("the folder is there");
+        let service = first.service(Policy::new(), move |_| {
+            faulty.set(Fault::Down);
+            async move { Ok::<_, Infallible>(answer(status, "answered")) }
+        });
+        assert_eq!(send(&service, post("k")).await.status, status);
+        std::fs::remove_file(&path).expect("it is there");
+        while !path.exists() || spool.waiting().expect("readable").is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
