@@ -41,7 +41,7 @@ enum What {
     Setups(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
-    /// What other clients notice of thousands of slow heads
+    /// The latency of honest clients while one other address does its worst
     Attack(Options),
     /// What a Redis store loses by faults, and whether it notices
     Losses(Options),

@@ -60,9 +60,22 @@ impl Drop for Server {
     }
 }
 
+/// Path below which nginx gives a large file.
+const LARGE: &str = "v1/large";
+const LARGE_BYTES: usize = 1_000_000;
+
 /// nginx that answers by itself.
 pub(super) fn nginx_upstream(folder: &Path) -> Result<Server> {
-    let server = format!("default_type application/json; location / {{ return 200 '{ANSWER}'; }}");
+    let large = folder.join(LARGE);
+    std::fs::create_dir_all(large.parent().context("it is in a folder")?)?;
+    std::fs::write(&large, "x".repeat(LARGE_BYTES))?;
+    let root = folder.canonicalize()?;
+    // Files are not for POST, so nginx is told to answer its own refusal with the file.
+    let server = format!(
+        "default_type application/json; location / {{ return 200 '{ANSWER}'; }}
+         location = /{LARGE} {{ root {}; error_page 405 =200 /{LARGE}; }}",
+        root.display()
+    );
     nginx(folder, 1, "", &server)
 }
 
@@ -130,11 +143,24 @@ fn this_program(args: &[&str]) -> Result<Server> {
 
 /// The gateway as it is delivered.
 pub(super) fn gateway(program: &Path, upstream: SocketAddr, store: &str) -> Result<Server> {
+    gateway_with(program, upstream, store, None)
+}
+
+/// The gateway with a configuration file.
+pub(super) fn gateway_with(
+    program: &Path,
+    upstream: SocketAddr,
+    store: &str,
+    config: Option<&Path>,
+) -> Result<Server> {
     let upstream = format!("http://{upstream}");
     let local = any_port().to_string();
     let mut command = Command::new(program);
     command.args(["serve", "--upstream", &upstream, "--listen", &local, "--admin", &local]);
     command.args(["--store", store]).env_remove("SELFSAME_LOG");
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut server =
         Server { address: any_port(), child: child.context("the gateway cannot be started")? };
