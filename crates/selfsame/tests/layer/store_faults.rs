@@ -136,8 +136,12 @@ async fn what_could_not_be_spooled_is_spooled_once_that_works() {
         });
         assert_eq!(send(&service, post("k")).await.status, status);
         std::fs::remove_file(&path).expect("it is there");
-        while !path.exists() || spool.waiting().expect("readable").is_empty() {
-            sleep(Duration::from_millis(10)).await;
-        }
+        let is_spooled = async {
+            while !path.exists() || spool.waiting().expect("readable").is_empty() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(60), is_spooled).await;
+        assert!(in_time.is_ok(), "it is in the spool of the next process");
     }
 }
