@@ -1,5 +1,5 @@
-//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `redis`, `setups`, `e2e` and
-//! `attack`; and what is lost by faults: `losses`.
+//! Selfsame's speed, as ratios to what is around it: `bench/run store`, `postgres`, `redis`, `setups`, `e2e`,
+//! `attack` and `heads`; and what is lost by faults: `losses`.
 //!
 //! Nothing here passes or fails by time. What is compared is measured in turns within one run, so
 //! that a slow moment of the machine meets all of it.
@@ -43,6 +43,8 @@ enum What {
     E2e(Options),
     /// The latency of honest clients while one other address does its worst
     Attack(Options),
+    /// A search for the request that costs the most processor time
+    Heads(Options),
     /// What a Redis store loses by faults, and whether it notices
     Losses(Options),
     #[command(hide = true)]
@@ -101,6 +103,7 @@ fn main() -> Result<()> {
         What::Setups(options) => setups::run(&options),
         What::E2e(options) => e2e::run(&options),
         What::Attack(options) => e2e::run_attack(&options),
+        What::Heads(options) => e2e::run_heads(&options),
         What::Losses(options) => losses::run(&options),
         What::Proxy { upstream } => e2e::serve_proxy(upstream),
         What::App { protection } => e2e::serve_app(protection),

@@ -3,6 +3,7 @@
 mod app;
 mod attack;
 mod contender;
+mod heads;
 mod process;
 mod proxy;
 mod wrk;
@@ -14,6 +15,7 @@ use tempfile::TempDir;
 
 pub(crate) use app::{Protection, serve as serve_app};
 pub(crate) use attack::run as run_attack;
+pub(crate) use heads::run as run_heads;
 pub(crate) use proxy::serve as serve_proxy;
 
 use self::contender::{Contender, Role};

@@ -2,13 +2,13 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use socket2::{Domain, Socket, Type};
 
+use super::super::heads::gzip;
 use super::frames;
 
 /// Path of the route whose upstream never answers.
@@ -80,13 +80,6 @@ impl Target {
         connection.send(bytes)?;
         Ok(connection)
     }
-}
-
-fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut gzip =
-        Command::new("gzip").arg("-9").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    gzip.stdin.take().context("it was piped")?.write_all(bytes)?;
-    Ok(gzip.wait_with_output()?.stdout)
 }
 
 struct Connection {
