@@ -47,6 +47,7 @@ mod passing;
 #[path = "../../crates/selfsame/tests/layer/payments.rs"]
 mod payments;
 mod postgres;
+mod printable;
 mod probe;
 mod real_clients;
 mod redis;

@@ -21,6 +21,7 @@ mod live;
 mod pace;
 mod peer;
 mod preface;
+mod printable;
 mod request_head;
 mod room;
 mod route_table;
