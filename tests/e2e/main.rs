@@ -44,6 +44,7 @@ mod others_bugs;
 mod outcomes;
 mod owed;
 mod passing;
+mod paths;
 #[path = "../../crates/selfsame/tests/layer/payments.rs"]
 mod payments;
 mod postgres;

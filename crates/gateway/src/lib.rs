@@ -23,6 +23,7 @@ mod peer;
 mod preface;
 mod printable;
 mod request_head;
+mod request_path;
 mod room;
 mod route_table;
 mod routes;

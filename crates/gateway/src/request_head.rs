@@ -22,6 +22,7 @@ use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
 use crate::config::{Config, TenantSource};
 use crate::peer::Peer;
+use crate::request_path;
 
 /// Most names that `Connection` may list.
 const NOMINATIONS_MAX: usize = 10;
@@ -82,7 +83,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    const fn bad(reason: &'static str, detail: &'static str) -> Self {
+    pub(crate) const fn bad(reason: &'static str, detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, reason, detail }
     }
 }
@@ -147,6 +148,7 @@ impl HeadRules {
             return Err(TUNNEL);
         }
         check_host(request)?;
+        request_path::check(request)?;
         self.check_nominations(request.headers())?;
         normalize_length(request.headers_mut())?;
         self.remove_headers_of_others(request.headers_mut(), peer);

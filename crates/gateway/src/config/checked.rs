@@ -83,6 +83,8 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
     let mut underscores_in_headers = false;
     root.set("underscores_in_headers", &SWITCH, &mut underscores_in_headers);
+    let mut merge_slashes = true;
+    root.set("merge_slashes", &SWITCH, &mut merge_slashes);
 
     let tls = tls::read(&mut root, &mut mistakes);
     let Stored { store, spool, near_cache, database, redis, cache, lock } =
@@ -125,6 +127,7 @@ pub(super) fn check(
             drain_timeout,
             trusted_proxies,
             underscores_in_headers,
+            merge_slashes,
             secret_file,
             log_keys,
             public_url,
