@@ -12,7 +12,7 @@ use tower_layer::Layer;
 use crate::checkpoints::Invitation;
 use crate::config::{self, Config, Host, RouteSettings, TenantSource};
 use crate::contract::ContractPage;
-use crate::forward_auth::ForwardAuth;
+use crate::forward_auth::{AuthRole, ForwardAuth};
 use crate::jwt::Verifier;
 use crate::request_head::HeadRules;
 use crate::request_path::{Slashes, normal};
@@ -107,7 +107,10 @@ impl Protection {
             .map(|jwt| Arc::new(Verifier::new(jwt).expect("the configuration was checked")));
         let outward = Outward::open(config)?;
         let auth = config.forward_auth.as_ref();
-        let auth = auth.map(|auth| Arc::new(ForwardAuth::new(auth, &outward, trusted.clone())));
+        let ask = |role| {
+            auth.map(|auth| Arc::new(ForwardAuth::new(auth, role, &outward, trusted.clone())))
+        };
+        let (naming, permitting) = (ask(AuthRole::NamesTenants), ask(AuthRole::Permits));
         let address: Arc<str> = config.contract_address().into();
         let head_rules = Arc::new(HeadRules::new(config));
         let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
@@ -119,8 +122,11 @@ impl Protection {
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
             let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
-            let asks = matches!(settings.tenant, TenantSource::ForwardAuth { .. });
-            let (head_rules, auth) = (head_rules.clone(), auth.clone().filter(|_| asks));
+            let auth = match settings.tenant {
+                TenantSource::ForwardAuth { .. } => naming.clone(),
+                _ => permitting.clone().filter(|_| settings.needs_permission),
+            };
+            let head_rules = head_rules.clone();
             let (name, layer) = (name.into(), idempotency.layer(policy));
             Guard { name, layer, dialect, invitation, head_rules, auth }
         };

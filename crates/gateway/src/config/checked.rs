@@ -370,6 +370,17 @@ fn read_routes(
         if let Some(text) = missing {
             section.clash(&["tenant"], text);
         }
+        if draft.settings.needs_permission {
+            if is_observed {
+                section.clash(&["replay_needs", "mode"], NEVER_WAITS);
+            }
+            if around.needs_auth {
+                section.clash(&["replay_needs"], NEEDS_AUTH);
+            }
+            if let Some(text) = forward_auth.and_then(|auth| unseen(&draft.settings.tenant, auth)) {
+                section.clash(&["replay_needs", "tenant"], text);
+            }
+        }
     };
     let check_kept = |section: &mut Section<'_>, draft: &Draft| {
         if draft.keeps_requests() && around.needs_encryption {
@@ -403,6 +414,14 @@ fn read_routes(
     }
     idempotency.finish(mistakes);
     (defaults.settled(), routes)
+}
+
+/// Complaint about a caller's credential that the service of `[forward_auth]` would have to know, and does not see.
+fn unseen(tenant: &TenantSource, auth: &ForwardAuth) -> Option<String> {
+    let (TenantSource::Credential(name) | TenantSource::Header(name)) = tenant else { return None };
+    (!auth.headers.contains(name)).then(|| {
+        format!("the service is not shown {name}, which tells callers apart; add it to forward_auth.headers")
+    })
 }
 
 fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {

@@ -105,6 +105,7 @@ const PER_ROUTE: &[&str] = &[
     "max_live_keys",
     "max_claims",
     "stream",
+    "replay_needs",
     "replay_status",
     "replay_set_cookie",
     "replay_also",
