@@ -4,7 +4,6 @@
 //! text are shown as `\u{1b}`.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 use std::io::{self, Write};
 
 /// Text on one line.
@@ -60,7 +59,8 @@ pub(crate) struct LogWriter(pub(crate) LogForm);
 
 impl Write for LogWriter {
     fn write(&mut self, entry: &[u8]) -> io::Result<usize> {
-        io::stderr().write_all(log_entry(entry, self.0).as_bytes())?;
+        let text = String::from_utf8_lossy(entry);
+        io::stderr().write_all(log_entry(&text, self.0).as_bytes())?;
         Ok(entry.len())
     }
 
@@ -69,20 +69,17 @@ impl Write for LogWriter {
     }
 }
 
-fn log_entry(entry: &[u8], form: LogForm) -> String {
-    let text = String::from_utf8_lossy(entry);
+/// Entry on one line, with the line break at its end.
+fn log_entry(entry: &str, form: LogForm) -> Cow<'_, str> {
     match form {
-        LogForm::Json => printable_json(&text).into_owned(),
+        LogForm::Json => printable_json(entry),
         LogForm::Text => {
-            let (line, end) = match text.strip_suffix('\n') {
-                Some(line) => (line, "\n"),
-                None => (&*text, ""),
-            };
+            let line = entry.strip_suffix('\n').unwrap_or(entry);
             let is_obeyed = |c| c != '\u{1b}' && c != '\t' && is_unsafe(c);
-            let mut line =
-                escaped(line, is_obeyed, |c| c.escape_default().to_string()).into_owned();
-            let _always = line.write_str(end);
-            line
+            match escaped(line, is_obeyed, |c| c.escape_default().to_string()) {
+                Cow::Borrowed(_) => Cow::Borrowed(entry),
+                Cow::Owned(escaped) => Cow::Owned(escaped + &entry[line.len()..]),
+            }
         }
     }
 }
@@ -119,12 +116,10 @@ mod tests {
 
     #[test]
     fn an_entry_of_a_log_is_one_line() {
-        let entry = "\u{1b}[2mINFO\u{1b}[0m a\nb \u{202e}c\u{9b}\n".as_bytes();
+        let entry = "\u{1b}[2mINFO\u{1b}[0m a\nb \u{202e}c\u{9b}\n";
         let expected = "\u{1b}[2mINFO\u{1b}[0m a\\nb \\u{202e}c\\u{9b}\n";
         assert_eq!(log_entry(entry, LogForm::Text), expected);
-        assert_eq!(
-            log_entry("{\"a\":\"\u{202e}\"}\n".as_bytes(), LogForm::Json),
-            "{\"a\":\"\\u202e\"}\n"
-        );
+        assert_eq!(log_entry("plain\n", LogForm::Text), "plain\n");
+        assert_eq!(log_entry("{\"a\":\"\u{202e}\"}\n", LogForm::Json), "{\"a\":\"\\u202e\"}\n");
     }
 }

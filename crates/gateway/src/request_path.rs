@@ -7,12 +7,14 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use http::{Method, Request};
+use http::{Method, Request, Version};
 
 use crate::request_head::Refusal;
 
 const NO_PATH: Refusal =
     Refusal::bad("path", "the target is no path; send one that begins with a slash");
+const SCHEME: Refusal =
+    Refusal::bad("path", "the target names another scheme than http or https; send a path");
 const BACKSLASH: Refusal = Refusal::bad(
     "path",
     "the path holds a backslash, which some servers read as a slash; encode it",
@@ -43,6 +45,10 @@ impl Slashes {
 /// Refuses a target whose path could be read in two ways that lead to different routes.
 pub(crate) fn check<B>(request: &Request<B>) -> Result<(), Refusal> {
     let path = request.uri().path();
+    let scheme = request.uri().scheme_str().filter(|_| request.version() < Version::HTTP_2);
+    if scheme.is_some_and(|scheme| !matches!(scheme, "http" | "https")) {
+        return Err(SCHEME);
+    }
     match path.as_bytes() {
         [b'/', ..] => check_path(path),
         b"*" if request.method() == Method::OPTIONS => Ok(()),
@@ -206,6 +212,8 @@ mod tests {
             ("/%2%63", BAD_ENCODING),
             ("*", NO_PATH),
             ("charges", NO_PATH),
+            ("ftp://a/charges", SCHEME),
+            ("://a/charges", SCHEME),
         ];
         for (path, expected) in table {
             assert_eq!(checked("POST", path), Err(expected), "{path}");
@@ -227,6 +235,7 @@ mod tests {
             "/100%25",
             "http://a/b",
             "http://a",
+            "HTTPS://a/b",
         ] {
             assert_eq!(checked("POST", path), Ok(()), "{path}");
         }
