@@ -272,3 +272,55 @@ fn another_service_counts_once_the_file_is_read_again() {
     assert_eq!(gateway.reload().status, 422);
     charge(&gateway, "ann-1", "order-1").replays(&first);
 }
+
+/// Callers are known by their `Authorization`, and the service is asked whether they may pass.
+fn with_permission(auth: &Auth, ledger: &Ledger, more: &str) -> Setup {
+    let url = format!("http://{}/verify", auth.service.address());
+    let settings = format!(
+        "[forward_auth]\nurl = \"{url}\"\ncache = \"off\"\n[idempotency]\ntenant = \"authorization\"\n\
+         replay_needs = \"forward-auth\"\n{more}"
+    );
+    Gateway::in_front_of(ledger).with(&settings)
+}
+
+#[test]
+fn a_revoked_credential_gets_no_replay_where_permission_is_needed() {
+    let (ledger, auth) = (Ledger::start(), Auth::start());
+    let gateway = with_permission(&auth, &ledger, "").start();
+    let first = charge(&gateway, "ann-1", "order-1");
+    assert_eq!(first.status, 201);
+    charge(&gateway, "ann-1", "order-1").replays(&first);
+    assert_eq!(auth.asked(), 2, "before the run and before the replay");
+    // The tenant is the credential, whatever name the service has for it.
+    let other = charge(&gateway, "ann-2", "order-1");
+    assert_eq!((other.status, other.header("idempotent-replayed")), (201, None));
+    assert_eq!(ledger.of("order-1")[0].header("x-tenant"), None);
+
+    auth.forget("Bearer ann-1");
+    for key in ["order-1", "order-2"] {
+        let denied = charge(&gateway, "ann-1", key);
+        assert_eq!((denied.status, &*denied.text()), (401, "who are you?"));
+    }
+    assert_eq!((ledger.effects("order-1"), ledger.effects("order-2")), (2, 0));
+    charge(&gateway, "ann-2", "order-1").replays(&other);
+
+    // The service need not name anybody; and where it does not answer, nothing is given away.
+    auth.service.behave(|_, client| reply(client, 204, &[], ""));
+    charge(&gateway, "ann-1", "order-1").replays(&first);
+    auth.service.behave(|_, _| Then::Close);
+    charge(&gateway, "ann-1", "order-1").refused("auth-unavailable");
+}
+
+#[test]
+fn a_route_may_do_without_permission() {
+    let (ledger, auth) = (Ledger::start(), Auth::start());
+    let more = "[[route]]\nmatch = \"POST /open\"\nreplay_needs = \"off\"\n";
+    let gateway = with_permission(&auth, &ledger, more).start();
+    let send = |target: &str| {
+        gateway.post(target).key(target).header("Authorization", "Bearer eve").json("{}").send()
+    };
+    assert_eq!(send("/open").status, 201);
+    assert_eq!((send("/charges").status, auth.asked()), (401, 1));
+    let unkeyed = gateway.post("/charges").header("Authorization", "Bearer eve").json("{}");
+    assert_eq!((unkeyed.send().status, auth.asked()), (201, 1), "the API decides about it");
+}

@@ -130,6 +130,19 @@ fn connect_and_trace_go_nowhere() {
     assert_eq!(ledger.all().len(), 0);
 }
 
+#[test]
+fn a_method_in_lower_case_does_not_lead_past_a_route() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).with(ROUTES).start();
+    for method in ["post", "Post", "POSt", "get", "patch"] {
+        let request = format!(
+            "{method} /charges HTTP/1.1\r\nHost: api.example.com\r\nContent-Length: 0\r\n\r\n"
+        );
+        assert_refused(&exchange(&gateway, &request), 400, "upper case");
+    }
+    assert_eq!(ledger.all().len(), 0);
+}
+
 /// A gateway that knows its callers by `X-Tenant` from its proxies, and those of one route by another
 /// service.
 fn with_tenants(ledger: &Ledger, auth: &Ledger, more: &str) -> Gateway {

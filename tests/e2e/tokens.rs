@@ -6,15 +6,15 @@ use serde_json::json;
 
 use crate::harness::{Answer, Gateway, Ledger, Setup};
 
-struct Issuer(KeyPair);
+pub(crate) struct Issuer(KeyPair);
 
 impl Issuer {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(KeyPair::generate().expect("a key"))
     }
 
     /// A token for `caller`; each `serial` makes another of it.
-    fn token(&self, caller: &str, serial: u64) -> String {
+    pub(crate) fn token(&self, caller: &str, serial: u64) -> String {
         let key = EncodingKey::from_ec_pem(self.0.serialize_pem().as_bytes()).expect("a key");
         let exp = get_current_timestamp() + 600;
         let claims = json!({
@@ -26,7 +26,7 @@ impl Issuer {
 }
 
 /// A gateway that believes the issuer's tokens.
-fn setup(ledger: &Ledger, issuer: &Issuer) -> (Setup, tempfile::TempDir) {
+pub(crate) fn setup(ledger: &Ledger, issuer: &Issuer) -> (Setup, tempfile::TempDir) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("issuer.pem");
     std::fs::write(&path, issuer.0.public_key_pem()).expect("written");
@@ -97,4 +97,45 @@ fn keys_change_while_requests_are_served() {
     assert!(told.status == 422 && told.text().contains("is no public key in PEM"));
     charge(&gateway, &new.token("ann", 1)).replays(&first);
     assert_eq!(ledger.effects("order-1"), 1);
+}
+
+#[test]
+fn callers_with_large_numbers_are_not_taken_for_each_other() {
+    let (ledger, issuer) = (Ledger::start(), Issuer::new());
+    let (setup, _folder) = setup(&ledger, &issuer);
+    let gateway = setup.start();
+    let key = EncodingKey::from_ec_pem(issuer.0.serialize_pem().as_bytes()).expect("a key");
+    let token = |caller: &str| {
+        let exp = get_current_timestamp() + 600;
+        let claims = format!(
+            r#"{{"iss":"https://login.example","aud":"payments","exp":{exp},"sub":{caller}}}"#
+        );
+        let claims: Box<serde_json::value::RawValue> = serde_json::from_str(&claims).expect("JSON");
+        let token = encode(&Header::new(Algorithm::ES256), &claims, &key).expect("signed");
+        format!("Bearer {token}")
+    };
+    for caller in ["18446744073709551616", "18446744073709551617", "1e400", "7.5"] {
+        charge(&gateway, &token(caller)).refused("missing-tenant");
+    }
+    for caller in ["18446744073709551614", "18446744073709551615"] {
+        let first = charge(&gateway, &token(caller));
+        assert_eq!((first.status, first.header("idempotent-replayed")), (201, None), "{caller}");
+    }
+    assert_eq!(ledger.effects("order-1"), 2);
+}
+
+#[test]
+fn a_token_with_critical_extensions_is_refused() {
+    let (ledger, issuer) = (Ledger::start(), Issuer::new());
+    let (setup, _folder) = setup(&ledger, &issuer);
+    let gateway = setup.start();
+    let key = EncodingKey::from_ec_pem(issuer.0.serialize_pem().as_bytes()).expect("a key");
+    let exp = get_current_timestamp() + 600;
+    let claims =
+        json!({"iss": "https://login.example", "aud": "payments", "exp": exp, "sub": "ann"});
+    let crit = Some(vec!["urn:example:revoked".to_owned()]);
+    let header = Header { crit, ..Header::new(Algorithm::ES256) };
+    let token = encode(&header, &claims, &key).expect("signed");
+    charge(&gateway, &format!("Bearer {token}")).refused("missing-tenant");
+    assert_eq!(ledger.all().len(), 0);
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::commands::{config, contract, demo, keys, serve, store};
+use crate::printable::printable_lines;
 
 /// Makes retries safe: the same key gives the same answer, and the work behind it is done once.
 #[derive(Debug, Parser)]
@@ -44,7 +45,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("selfsame: {error:#}");
+            eprintln!("selfsame: {}", printable_lines(&format!("{error:#}")));
             ExitCode::FAILURE
         }
     }

@@ -11,7 +11,7 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse};
 use jsonwebtoken::{Algorithm, AlgorithmFamily, DecodingKey, Header, Validation};
 use selfsame::Tenant;
-use selfsame::tenant::MissingTenant;
+use selfsame::tenant::{MissingTenant, NAME_BYTES_MAX};
 use serde_json::{Map, Value};
 
 use crate::config;
@@ -57,19 +57,36 @@ impl Verifier {
     /// The tenant in `claim` of the token that a request shows.
     pub(crate) fn tenant(&self, claim: &str, parts: &Parts) -> Result<Tenant, MissingTenant> {
         let claims = self.claims(token(parts)?).map_err(unbelieved)?;
+        let refused = |what: &str| unbelieved(format!("the token's claim {claim:?} {what}"));
         let name = match claims.get(claim) {
             Some(Value::String(text)) if !text.is_empty() => text.clone(),
-            Some(Value::Number(number)) => number.to_string(),
+            // Parsed exactly; any other number was rounded, and two callers could become one.
+            Some(Value::Number(number)) if !number.is_f64() => number.to_string(),
+            Some(Value::Number(_)) => {
+                return Err(refused(
+                    "is no whole number of 64 bits; callers could not be told apart",
+                ));
+            }
             _ => {
                 let text = format!("the token has no claim {claim:?} that names its caller");
                 return Err(unbelieved(text));
             }
         };
+        if name.len() > NAME_BYTES_MAX {
+            return Err(refused(&format!("is longer than {NAME_BYTES_MAX} bytes")));
+        }
+        if name.contains(char::is_control) {
+            return Err(refused("holds control characters"));
+        }
         Ok(Tenant::named(&source(claim, &self.issuer), &name))
     }
 
     fn claims(&self, token: &[u8]) -> Result<Map<String, Value>, String> {
         let header = jsonwebtoken::decode_header(token).map_err(|_| NO_TOKEN.to_owned())?;
+        // RFC 7515, 4.1.11: no extension is understood here.
+        if header.crit.is_some() {
+            return Err("the token has a header \"crit\", which is not understood here".to_owned());
+        }
         let key = self.key_of(&header).ok_or("the token is signed with a key that is not known")?;
         let decoded = jsonwebtoken::decode(token, key, &self.validation);
         decoded.map(|token| token.claims).map_err(|error| explain(error.kind()))
@@ -260,6 +277,59 @@ mod tests {
             claims.as_object_mut().expect("an object").remove(name);
             let expected = format!("the token has no claim {name:?}");
             assert_eq!(claim_of("sub", &claims), Err(expected));
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_rounded_name_nobody() {
+        for exact in ["0", "-7", "9007199254740993", "18446744073709551615", "-9223372036854775808"]
+        {
+            let mut claims = claims();
+            claims["org"] = serde_json::from_str(exact).expect("a number");
+            assert_eq!(claim_of("org", &claims), Ok(exact.to_owned()));
+        }
+        // As text: a value of serde_json has lost the digits already.
+        let verifier = Verifier::new(&settings(SECRET, &[Algorithm::HS256])).expect("valid");
+        for rounded in ["18446744073709551616", "-9223372036854775809", "7.0", "1e3", "-0"] {
+            let claims = claims().to_string().replace("\"org\":7", &format!("\"org\":{rounded}"));
+            let claims: Box<serde_json::value::RawValue> =
+                serde_json::from_str(&claims).expect("JSON");
+            let key = EncodingKey::from_secret(SECRET);
+            let token = encode(&Header::new(Algorithm::HS256), &claims, &key).expect("signed");
+            let refused = named(&verifier, "org", &token).expect_err(rounded);
+            assert!(refused.contains("no whole number of 64 bits"), "{rounded}: {refused}");
+        }
+    }
+
+    #[test]
+    fn names_are_short_and_without_control_characters() {
+        let named = |name: &str| {
+            let mut claims = claims();
+            claims["sub"] = json!(name);
+            claim_of("sub", &claims)
+        };
+        let longest = "x".repeat(NAME_BYTES_MAX);
+        assert_eq!(named(&longest), Ok(longest.clone()));
+        assert!(named(&format!("{longest}x")).expect_err("long").contains("longer than 256 bytes"));
+        for name in ["ann\u{1b}[2J", "ann\nbob", "\0", "ann\u{7f}", "ann\u{9b}2J"] {
+            let refused = named(name).expect_err("control characters");
+            assert!(
+                refused.contains("control characters") && !refused.contains("ann"),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_token_with_critical_extensions_is_refused() {
+        let verifier = Verifier::new(&settings(SECRET, &[Algorithm::HS256])).expect("valid");
+        let key = EncodingKey::from_secret(SECRET);
+        for names in [vec!["exp"], vec!["b64"], vec!["urn:example:x", "b64"], vec![]] {
+            let crit = Some(names.iter().map(|name| (*name).to_owned()).collect());
+            let header = Header { crit, ..Header::new(Algorithm::HS256) };
+            let token = encode(&header, &claims(), &key).expect("signed");
+            let refused = named(&verifier, "sub", &token).expect_err("critical");
+            assert!(refused.contains("\"crit\""), "{refused}");
         }
     }
 

@@ -22,6 +22,7 @@ use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
 use crate::config::{Config, TenantSource};
 use crate::peer::Peer;
+use crate::request_path;
 
 /// Most names that `Connection` may list.
 const NOMINATIONS_MAX: usize = 10;
@@ -82,7 +83,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    const fn bad(reason: &'static str, detail: &'static str) -> Self {
+    pub(crate) const fn bad(reason: &'static str, detail: &'static str) -> Self {
         Self { status: StatusCode::BAD_REQUEST, reason, detail }
     }
 }
@@ -92,6 +93,12 @@ const TUNNEL: Refusal = Refusal {
     reason: "method",
     detail: "CONNECT and TRACE are not forwarded",
 };
+const LOWER_CASE: Refusal = Refusal::bad(
+    "method",
+    "the method is not in upper case; some servers would read it as another method",
+);
+const SPACE_AROUND: Refusal =
+    Refusal::bad("header", "a header's value begins or ends with a space; remove it");
 /// A refusal because whatever follows on the connection could be taken for a request that nobody sent.
 pub(crate) const UNCLEAR_END: Refusal = Refusal::bad(
     "framing",
@@ -146,7 +153,15 @@ impl HeadRules {
         if matches!(*request.method(), Method::CONNECT | Method::TRACE) {
             return Err(TUNNEL);
         }
+        if request.method().as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+            return Err(LOWER_CASE);
+        }
+        if request.version() == Version::HTTP_2 && request.headers().values().any(has_space_around)
+        {
+            return Err(SPACE_AROUND);
+        }
         check_host(request)?;
+        request_path::check(request)?;
         self.check_nominations(request.headers())?;
         normalize_length(request.headers_mut())?;
         self.remove_headers_of_others(request.headers_mut(), peer);
@@ -211,6 +226,13 @@ impl HeadRules {
         let twin = HeaderName::try_from(name.as_str().replace('_', "-"));
         !self.allows_underscores || twin.is_ok_and(|twin| self.is_guarded(&twin))
     }
+}
+
+/// RFC 9113, 8.2.1. Over HTTP/1 such spaces are no part of a value: the upstream would read another one than
+/// was compared here.
+fn has_space_around(value: &HeaderValue) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_space(value.as_bytes().first()) || is_space(value.as_bytes().last())
 }
 
 fn is_twin(one: &HeaderName, other: &HeaderName) -> bool {

@@ -1,15 +1,19 @@
 //! [`RouteTable`]: which route takes a request, by its host, method and path.
 
+use std::borrow::Cow;
+
 use http::{Method, Request};
 use selfsame_core::headers::authority;
 
-use crate::config::{Host, Route, normal_path};
+use crate::config::{Host, Route};
+use crate::request_path::{Slashes, normal, separated};
 
 /// Routes, with what is looked up for each.
 pub(crate) struct RouteTable<T> {
     /// The closest host first.
     at_host: Vec<(Host, Paths<T>)>,
     anywhere: Paths<T>,
+    slashes: Slashes,
 }
 
 struct Paths<T> {
@@ -19,32 +23,54 @@ struct Paths<T> {
     passing: matchit::Router<T>,
 }
 
-impl<T> Default for RouteTable<T> {
-    fn default() -> Self {
-        Self { at_host: Vec::new(), anywhere: Paths::default() }
-    }
-}
-
 impl<T> Default for Paths<T> {
     fn default() -> Self {
         Self { taken: Vec::new(), passing: matchit::Router::new() }
     }
 }
 
+/// A route with what is looked up for it.
+pub(crate) struct Entry<'a, T> {
+    pub(crate) route: &'a Route,
+    pub(crate) taken: T,
+    /// Found by requests to the route's path with a method that no route takes.
+    pub(crate) passing: Option<T>,
+}
+
 impl<T: Clone> RouteTable<T> {
-    /// Adds a route of a configuration, which was checked for clashes. Requests to its path with a
-    /// method that no route takes find `passing`, if there is one.
-    pub(crate) fn add(&mut self, route: &Route, taken: T, passing: Option<T>) {
-        let paths = self.at(route.host.as_ref());
-        for method in &route.settings.methods {
-            let inserted = paths.of(method).insert(&route.pattern, taken.clone());
-            inserted.expect("the configuration was checked for clashes");
+    /// Table of the routes of a configuration, which was checked for clashes.
+    pub(crate) fn new(slashes: Slashes, entries: &[Entry<'_, T>]) -> Self {
+        let mut table = Self { at_host: Vec::new(), anywhere: Paths::default(), slashes };
+        for entry in entries {
+            for method in &entry.route.settings.methods {
+                let inserted =
+                    table.router(entry, method).insert(&entry.route.pattern, entry.taken.clone());
+                inserted.expect("the configuration was checked for clashes");
+            }
+            table.add_passing(entry, &entry.route.pattern);
         }
-        if let Some(passing) = passing {
+        for entry in entries {
+            let Some(pattern) = slash_variant(&entry.route.pattern) else { continue };
+            for method in &entry.route.settings.methods {
+                // A route that is written so keeps its requests.
+                let _written = table.router(entry, method).insert(&pattern, entry.taken.clone());
+            }
+            table.add_passing(entry, &pattern);
+        }
+        table.at_host.sort_by_key(|(host, _)| host.rank());
+        table
+    }
+
+    fn router(&mut self, entry: &Entry<'_, T>, method: &Method) -> &mut matchit::Router<T> {
+        self.at(entry.route.host.as_ref()).of(method)
+    }
+
+    fn add_passing(&mut self, entry: &Entry<'_, T>, pattern: &str) {
+        if let Some(passing) = &entry.passing {
             // Another route of the same path leads to the same upstream: that was checked.
-            let _known = paths.passing.insert(&route.pattern, passing);
+            let _known =
+                self.at(entry.route.host.as_ref()).passing.insert(pattern, passing.clone());
         }
-        self.at_host.sort_by_key(|(host, _)| host.rank());
     }
 
     /// The route that takes this request.
@@ -64,14 +90,21 @@ impl<T: Clone> RouteTable<T> {
         request: &Request<B>,
         find: impl Fn(&'a Paths<T>, &Method, &str) -> Option<&'a T>,
     ) -> Option<&'a T> {
-        let path = normal_path(request.uri().path());
-        let at_host = || {
-            let authority = authority(request.uri(), request.headers())?;
-            let mut fitting = self.at_host.iter().filter(|(host, _)| host.fits(&authority));
-            fitting.find_map(|(_, paths)| find(paths, request.method(), &path))
+        let path = normal(request.uri().path(), self.slashes);
+        let find_at = |path: &str| {
+            let at_host = || {
+                let authority = authority(request.uri(), request.headers())?;
+                let mut fitting = self.at_host.iter().filter(|(host, _)| host.fits(&authority));
+                fitting.find_map(|(_, paths)| find(paths, request.method(), path))
+            };
+            let at_host = if self.at_host.is_empty() { None } else { at_host() };
+            at_host.or_else(|| find(&self.anywhere, request.method(), path))
         };
-        let at_host = if self.at_host.is_empty() { None } else { at_host() };
-        at_host.or_else(|| find(&self.anywhere, request.method(), &path))
+        find_at(&path).or_else(|| match separated(&path) {
+            Cow::Borrowed(_) => None,
+            // Many servers decode before they route.
+            Cow::Owned(path) => find_at(&normal(&path, self.slashes)),
+        })
     }
 
     fn at(&mut self, host: Option<&Host>) -> &mut Paths<T> {
@@ -102,5 +135,17 @@ impl<T> Paths<T> {
             self.taken.len() - 1
         });
         &mut self.taken[at].1
+    }
+}
+
+/// Pattern with a slash more or less at its end: many servers take both for the same path.
+fn slash_variant(pattern: &str) -> Option<String> {
+    match pattern.strip_suffix('/') {
+        Some("") => None,
+        Some(shorter) => Some(shorter.to_owned()),
+        None => {
+            let is_rest = pattern.rsplit('/').next().is_some_and(|last| last.contains("{*"));
+            (!is_rest).then(|| format!("{pattern}/"))
+        }
     }
 }

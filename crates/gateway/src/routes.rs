@@ -12,10 +12,11 @@ use tower_layer::Layer;
 use crate::checkpoints::Invitation;
 use crate::config::{self, Config, Host, RouteSettings, TenantSource};
 use crate::contract::ContractPage;
-use crate::forward_auth::ForwardAuth;
+use crate::forward_auth::{AuthRole, ForwardAuth};
 use crate::jwt::Verifier;
 use crate::request_head::HeadRules;
-use crate::route_table::RouteTable;
+use crate::request_path::{Slashes, normal};
+use crate::route_table::{Entry, RouteTable};
 use crate::status::{LookUp, StatusPage};
 use crate::tenant;
 use crate::tls::files::Unfit;
@@ -33,6 +34,7 @@ pub(crate) struct Protected {
 pub(crate) struct Routes {
     pub(crate) head_rules: Arc<HeadRules>,
     table: RouteTable<Protected>,
+    slashes: Slashes,
     otherwise: Protected,
     pages: Pages,
     tells_status: bool,
@@ -105,7 +107,10 @@ impl Protection {
             .map(|jwt| Arc::new(Verifier::new(jwt).expect("the configuration was checked")));
         let outward = Outward::open(config)?;
         let auth = config.forward_auth.as_ref();
-        let auth = auth.map(|auth| Arc::new(ForwardAuth::new(auth, &outward, trusted.clone())));
+        let ask = |role| {
+            auth.map(|auth| Arc::new(ForwardAuth::new(auth, role, &outward, trusted.clone())))
+        };
+        let (naming, permitting) = (ask(AuthRole::NamesTenants), ask(AuthRole::Permits));
         let address: Arc<str> = config.contract_address().into();
         let head_rules = Arc::new(HeadRules::new(config));
         let guard = |name: &str, settings: &RouteSettings, at: Option<&Host>| {
@@ -117,8 +122,11 @@ impl Protection {
                 .fingerprint_authority(at.is_some())
                 .dialect(dialect.clone());
             let invitation = invitation.map(|invitation| invitation.for_runs_of(settings));
-            let asks = matches!(settings.tenant, TenantSource::ForwardAuth { .. });
-            let (head_rules, auth) = (head_rules.clone(), auth.clone().filter(|_| asks));
+            let auth = match settings.tenant {
+                TenantSource::ForwardAuth { .. } => naming.clone(),
+                _ => permitting.clone().filter(|_| settings.needs_permission),
+            };
+            let head_rules = head_rules.clone();
             let (name, layer) = (name.into(), idempotency.layer(policy));
             Guard { name, layer, dialect, invitation, head_rules, auth }
         };
@@ -153,23 +161,24 @@ impl Routes {
             upstreams.at(address, &protection.outward, &known).clone()
         };
         let otherwise = protection.otherwise.before(&upstream(&None));
-        let mut routes = Self {
+        let has_several = config.routes.iter().any(|route| route.upstream.is_some());
+        let entries = config.routes.iter().zip(&protection.routes).map(|(route, guard)| {
+            let upstream = upstream(&route.upstream);
+            let passing = has_several.then(|| protection.otherwise.before(&upstream));
+            Entry { route, taken: guard.before(&upstream), passing }
+        });
+        let entries: Vec<_> = entries.collect();
+        let slashes = Slashes::merged_if(config.merge_slashes);
+        Self {
             head_rules: protection.otherwise.head_rules.clone(),
-            table: RouteTable::default(),
+            table: RouteTable::new(slashes, &entries),
+            slashes,
             otherwise,
             pages,
             tells_status: config.status,
-            upstreams: Upstreams::default(),
+            upstreams,
             completes_after: config.completes_after(),
-        };
-        let has_several = config.routes.iter().any(|route| route.upstream.is_some());
-        for (route, guard) in config.routes.iter().zip(&protection.routes) {
-            let upstream = upstream(&route.upstream);
-            let passing = has_several.then(|| protection.otherwise.before(&upstream));
-            routes.table.add(route, guard.before(&upstream), passing);
         }
-        routes.upstreams = upstreams;
-        routes
     }
 
     /// The shortest time after which abandoned requests are run again, if any are.
@@ -185,12 +194,14 @@ impl Routes {
 
     /// The contract page, if that is what this path asks for.
     pub(crate) fn contract_at(&self, path: &str) -> Option<Arc<ContractPage>> {
-        self.pages.contract.as_ref().filter(|_| path == ContractPage::PATH).cloned()
+        let page = self.pages.contract.as_ref()?;
+        ContractPage::is_at(&normal(path, self.slashes)).then(|| page.clone())
     }
 
     /// The question about a key, if that is what this request is.
     pub(crate) fn look_up_at<B>(&self, request: &Request<B>) -> Option<Box<LookUp>> {
-        let is_one = self.tells_status && StatusPage::is_at(request.uri().path());
+        let is_one =
+            self.tells_status && StatusPage::is_at(&normal(request.uri().path(), self.slashes));
         is_one
             .then(|| Box::new(self.pages.status.clone().look_up(request, |named| self.find(named))))
     }

@@ -54,9 +54,9 @@ impl StatusPage {
         format!("{}/status", ContractPage::PATH)
     }
 
-    /// Whether a request for `path` is one for this page.
+    /// Tells whether a request for `path`, in its normal form, is one for this page.
     pub(crate) fn is_at(path: &str) -> bool {
-        path.strip_prefix(ContractPage::PATH) == Some("/status")
+        matches!(path.strip_prefix(ContractPage::PATH), Some("/status" | "/status/"))
     }
 
     /// The question in `request`; `find` tells which route takes a request.

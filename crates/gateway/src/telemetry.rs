@@ -8,6 +8,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
 use crate::background;
+use crate::printable::{LogForm, LogWriter};
 
 /// What is logged, in the syntax of tracing's `EnvFilter`.
 const LOG_VARIABLE: &str = "SELFSAME_LOG";
@@ -38,9 +39,12 @@ pub(crate) fn reloaded(is_taken: bool) {
 /// Logs as JSON, one object a line; as plain text where a person watches.
 pub(crate) fn log(default: &str) {
     let filter = EnvFilter::try_from_env(LOG_VARIABLE).unwrap_or_else(|_| EnvFilter::new(default));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let is_watched = std::io::stderr().is_terminal();
+    let form = if is_watched { LogForm::Text } else { LogForm::Json };
+    let builder =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || LogWriter(form));
     // A second call in one process, as tests make, leaves the first in place.
-    let _already_set = match std::io::stderr().is_terminal() {
+    let _already_set = match is_watched {
         true => builder.try_init(),
         false => builder.json().flatten_event(true).with_ansi(false).try_init(),
     };

@@ -20,6 +20,9 @@ const CREDENTIAL_HEADERS: [&str; 6] = [
     "apikey",
 ];
 
+/// The longest name of a tenant, in bytes. Each record holds it.
+pub const NAME_BYTES_MAX: usize = 256;
+
 /// Nothing in the request says whose key it is, or two things do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -151,10 +154,13 @@ pub fn cookie(parts: &Parts, name: &str) -> Result<Tenant, MissingTenant> {
     }
 }
 
-/// The value of the header `name`. Only for headers that a trusted proxy sets.
+/// The value of the header `name`, up to [`NAME_BYTES_MAX`] long. Only for headers that a trusted proxy sets.
 pub fn header(parts: &Parts, name: &HeaderName) -> Result<Tenant, MissingTenant> {
     let mut values = parts.headers.get_all(name).iter();
     match (values.next(), values.next()) {
+        (Some(value), None) if value.len() > NAME_BYTES_MAX => Err(MissingTenant::new(format!(
+            "the header {name} is longer than {NAME_BYTES_MAX} bytes"
+        ))),
         (Some(value), None) if !value.is_empty() => {
             let source = format!("header:{name}");
             Ok(match value.to_str() {
@@ -208,6 +214,14 @@ mod tests {
         {
             assert!(!is_jwt(other), "{}", other.escape_ascii());
         }
+    }
+
+    #[test]
+    fn a_name_in_a_header_is_of_limited_length() {
+        let account = HeaderName::from_static("x-account");
+        let of_length = |length| header(&parts(&[("x-account", &"x".repeat(length))]), &account);
+        assert!(of_length(NAME_BYTES_MAX).is_ok());
+        assert!(of_length(NAME_BYTES_MAX + 1).is_err());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! nginx in front of gateways, which sends a request to the next one where one fails.
+//! nginx: in front of gateways, where it sends a request to the next one if one fails, or as a plain proxy.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -12,6 +12,15 @@ use super::{Request, eventually};
 /// Where Debian has it, which is not in the path of every user.
 const NGINX: &str = "/usr/sbin/nginx";
 
+/// Tries another gateway, and tells which were asked.
+const RETRYING: &str = "proxy_set_header Connection ''; proxy_set_header Host $http_host;
+    proxy_read_timeout 1s; proxy_next_upstream error timeout http_502 http_503 non_idempotent;
+    add_header Asked $upstream_addr always;";
+/// Passes each request on once, with its client's address.
+const PLAIN: &str = "proxy_set_header Connection ''; proxy_set_header Host $http_host;
+    proxy_set_header X-Forwarded-For $remote_addr; proxy_next_upstream off;
+    client_header_timeout 1s; client_body_timeout 1s; keepalive_timeout 1s;";
+
 /// A running nginx. Dropping it stops it.
 pub(crate) struct Balancer {
     address: SocketAddr,
@@ -23,15 +32,24 @@ impl Balancer {
     /// In front of gateways that take turns.
     pub(crate) fn before(gateways: &[SocketAddr]) -> Self {
         let servers = gateways.iter().map(|gateway| format!("server {gateway};"));
-        Self::start(&servers.collect::<String>())
+        Self::start(&servers.collect::<String>(), RETRYING)
     }
 
     /// In front of one gateway, and of another for what it fails to answer.
     pub(crate) fn before_two(first: SocketAddr, second: SocketAddr) -> Self {
-        Self::start(&format!("server {first}; server {second} backup;"))
+        Self::start(&format!("server {first}; server {second} backup;"), RETRYING)
     }
 
-    fn start(servers: &str) -> Self {
+    /// A plain proxy, with time limits of a second.
+    pub(crate) fn proxy(upstream: SocketAddr) -> Self {
+        Self::start(&format!("server {upstream};"), PLAIN)
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn start(servers: &str, settings: &str) -> Self {
         assert!(Path::new(NGINX).exists(), "{NGINX} is missing: install Debian's nginx-light");
         let folder = TempDir::new().expect("a temporary folder");
         // nginx cannot be asked which port it got.
@@ -47,15 +65,9 @@ impl Balancer {
                upstream gateways {{ {servers} keepalive 16; }}
                server {{
                  listen {address};
-                 location / {{
-                   proxy_pass http://gateways;
-                   proxy_http_version 1.1;
-                   proxy_set_header Connection '';
-                   proxy_set_header Host $http_host;
-                   proxy_read_timeout 1s;
-                   proxy_next_upstream error timeout http_502 http_503 non_idempotent;
-                   add_header Asked $upstream_addr always;
-                 }}
+                 proxy_http_version 1.1;
+                 {settings}
+                 location / {{ proxy_pass http://gateways; }}
                }}
              }}"
         );

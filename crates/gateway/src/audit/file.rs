@@ -10,6 +10,8 @@ use anyhow::{Context, Result};
 use selfsame::stores::AuditEntry;
 use serde::Serialize;
 
+use crate::printable::printable_json;
+
 pub(super) struct AuditFile {
     path: PathBuf,
     file: File,
@@ -53,13 +55,13 @@ impl AuditFile {
         if is_moved {
             *self = Self::open(&self.path)?;
         }
-        let mut lines = Vec::new();
+        let mut lines = String::new();
         for entry in entries {
-            serde_json::to_writer(&mut lines, &Line::of(entry))?;
-            lines.push(b'\n');
+            lines.push_str(&printable_json(&serde_json::to_string(&Line::of(entry))?));
+            lines.push('\n');
         }
         let before = self.file.metadata()?.len();
-        self.file.write_all(&lines).or_else(|error| {
+        self.file.write_all(lines.as_bytes()).or_else(|error| {
             self.file.set_len(before)?;
             Err(error).with_context(|| format!("{}", self.path.display()))
         })

@@ -83,6 +83,8 @@ pub(super) fn check(
     root.set_list("trusted_proxies", &NETWORK, &mut trusted_proxies);
     let mut underscores_in_headers = false;
     root.set("underscores_in_headers", &SWITCH, &mut underscores_in_headers);
+    let mut merge_slashes = true;
+    root.set("merge_slashes", &SWITCH, &mut merge_slashes);
 
     let tls = tls::read(&mut root, &mut mistakes);
     let Stored { store, spool, near_cache, database, redis, cache, lock } =
@@ -125,6 +127,7 @@ pub(super) fn check(
             drain_timeout,
             trusted_proxies,
             underscores_in_headers,
+            merge_slashes,
             secret_file,
             log_keys,
             public_url,
@@ -367,6 +370,17 @@ fn read_routes(
         if let Some(text) = missing {
             section.clash(&["tenant"], text);
         }
+        if draft.settings.needs_permission {
+            if is_observed {
+                section.clash(&["replay_needs", "mode"], NEVER_WAITS);
+            }
+            if around.needs_auth {
+                section.clash(&["replay_needs"], NEEDS_AUTH);
+            }
+            if let Some(text) = forward_auth.and_then(|auth| unseen(&draft.settings.tenant, auth)) {
+                section.clash(&["replay_needs", "tenant"], text);
+            }
+        }
     };
     let check_kept = |section: &mut Section<'_>, draft: &Draft| {
         if draft.keeps_requests() && around.needs_encryption {
@@ -400,6 +414,14 @@ fn read_routes(
     }
     idempotency.finish(mistakes);
     (defaults.settled(), routes)
+}
+
+/// Complaint about a caller's credential that the service of `[forward_auth]` would have to know, and does not see.
+fn unseen(tenant: &TenantSource, auth: &ForwardAuth) -> Option<String> {
+    let (TenantSource::Credential(name) | TenantSource::Header(name)) = tenant else { return None };
+    (!auth.headers.contains(name)).then(|| {
+        format!("the service is not shown {name}, which tells callers apart; add it to forward_auth.headers")
+    })
 }
 
 fn read_route(section: &mut Section<'_>, draft: Draft) -> Option<Route> {

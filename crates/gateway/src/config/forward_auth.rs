@@ -174,6 +174,26 @@ mod tests {
         let route = "upstream = 'http://a'\n[[route]]\nmatch = '/'\ntenant = 'forward-auth'";
         let said = load(route).expect_err("nobody to ask").to_string();
         assert!(said.contains("nothing says who is asked; add [forward_auth] with url"), "{said}");
+        let permitted =
+            |lines: &str| format!("upstream = 'http://a'\n{lines}\nreplay_needs = 'forward-auth'");
+        let table = [
+            ("[idempotency]", "nothing says who is asked; add [forward_auth] with url"),
+            (
+                "[forward_auth]\nurl = 'http://b'\n[idempotency]\nmode = 'observe'",
+                "a request that is only observed waits for nobody",
+            ),
+            (
+                "[forward_auth]\nurl = 'http://b'\n[idempotency]\ntenant = 'credential:X-Api-Key'",
+                "the service is not shown x-api-key, which tells callers apart; add it to",
+            ),
+        ];
+        for (lines, expected) in table {
+            let said = load(&permitted(lines)).expect_err("a mistake").to_string();
+            assert!(said.contains(expected), "{said}");
+        }
+        let shown = "[forward_auth]\nurl = 'http://b'\nheaders = ['X-Api-Key']\n[idempotency]\n\
+            tenant = 'credential:X-Api-Key'";
+        assert!(load(&permitted(shown)).expect("valid").defaults.needs_permission);
         let observed = with("url = 'http://b'") + "\nmode = 'observe'";
         let said = load(&observed).expect_err("nothing may wait").to_string();
         assert!(said.contains("a request that is only observed waits for nobody"), "{said}");

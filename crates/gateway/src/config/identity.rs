@@ -64,9 +64,10 @@ fn keeps_its_own(inner: &Route, outer: &Route) -> bool {
     }
 }
 
-/// Whether some path fits both patterns. In doubt, yes.
+/// Whether some path fits both patterns. In doubt, yes. A slash at the end makes no difference.
 fn may_meet(left: &str, right: &str) -> bool {
-    let (mut left, mut right) = (left.split('/'), right.split('/'));
+    let [mut left, mut right] =
+        [left, right].map(|pattern| pattern.strip_suffix('/').unwrap_or(pattern).split('/'));
     loop {
         match (left.next(), right.next()) {
             (Some(l), Some(r)) if l.contains("{*") || r.contains("{*") => return true,

@@ -50,7 +50,6 @@ pub use jwt::Jwt;
 pub use limits::Limits;
 pub use mistakes::Mistakes;
 pub use network::{PostgresUrl, Protocol, PublicUrl, RedisUrl, StoreUrl, Upstream};
-pub(crate) use pattern::normal as normal_path;
 pub use routes::Route;
 pub use schema::schema;
 pub use settings::{RouteSettings, TenantSource};
@@ -81,6 +80,8 @@ pub struct Config {
     pub trusted_proxies: Vec<IpNet>,
     /// Passes on headers of clients that have `_` in their names.
     pub underscores_in_headers: bool,
+    /// Treats slashes side by side as one where routes are matched.
+    pub merge_slashes: bool,
     /// The file with the installation's secret; without one, the store keeps it.
     pub secret_file: Option<PathBuf>,
     /// Whether logs show keys as they are.
@@ -231,6 +232,7 @@ impl Config {
             shutdown_delay: _,
             trusted_proxies: _,
             underscores_in_headers: _,
+            merge_slashes: _,
             log_keys: _,
             public_url: _,
             contract_page: _,

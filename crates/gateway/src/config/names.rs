@@ -11,7 +11,7 @@ pub(super) const TOP: Vocabulary = Vocabulary {
     table: "",
     names: &[
         &["listen", "upstream", "connect_timeout", "drain_timeout", "trusted_proxies"],
-        &["shutdown_delay", "underscores_in_headers"],
+        &["shutdown_delay", "underscores_in_headers", "merge_slashes"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
         &["encryption", "audit", "limits", "forward_auth"],
@@ -105,6 +105,7 @@ const PER_ROUTE: &[&str] = &[
     "max_live_keys",
     "max_claims",
     "stream",
+    "replay_needs",
     "replay_status",
     "replay_set_cookie",
     "replay_also",

@@ -19,8 +19,8 @@ use super::values::{
 };
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
-    ON_STORE_ERROR, ORIGIN, POINTER, PROBE, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEVER,
-    REPLAY_STATUS, SCOPE, SERVER_ERRORS,
+    ON_STORE_ERROR, ORIGIN, POINTER, PROBE, PROFILE, RECOVER, REPLAY_ALSO, REPLAY_NEEDS,
+    REPLAY_NEVER, REPLAY_STATUS, SCOPE, SERVER_ERRORS,
 };
 
 /// The least retention unless `allow_short_retention` is set.
@@ -99,6 +99,9 @@ pub struct RouteSettings {
     pub claims_max: Option<u32>,
     /// `stream`: whether answers are passed on as they come and never kept.
     pub stream: bool,
+    /// `replay_needs`: asks the service of `[forward_auth]` for permission before a keyed request runs or is
+    /// answered.
+    pub needs_permission: bool,
     /// `replay_status`: which status a replay has.
     pub replay_status: ReplayStatus,
     /// `replay_set_cookie`: whether `Set-Cookie` is part of a replay.
@@ -180,6 +183,7 @@ impl Default for RouteSettings {
             live_keys_max: None,
             claims_max: None,
             stream: false,
+            needs_permission: false,
             replay_status: ReplayStatus::Same,
             replay_set_cookie: false,
             replay_also: Vec::new(),
@@ -253,6 +257,7 @@ impl Draft {
         section.set("max_live_keys", &COUNT_OR_OFF, &mut to.live_keys_max);
         section.set("max_claims", &COUNT_OR_OFF, &mut to.claims_max);
         section.set("stream", &SWITCH, &mut to.stream);
+        section.set("replay_needs", &REPLAY_NEEDS, &mut to.needs_permission);
         section.set("replay_status", &REPLAY_STATUS, &mut to.replay_status);
         section.set("replay_set_cookie", &SWITCH, &mut to.replay_set_cookie);
         section.set_list("replay_also", &REPLAY_ALSO, &mut to.replay_also);

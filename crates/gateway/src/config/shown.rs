@@ -25,6 +25,7 @@ impl RouteSettings {
             ("key", quoted(key(self.key))),
             ("key_headers", format!("[{}]", headers.join(", "))),
             ("tenant", quoted(&self.tenant)),
+            ("replay_needs", quoted(if self.needs_permission { "forward-auth" } else { "off" })),
             ("scope", quoted(scope(self.scope))),
             ("recover", quoted(self.recover_word())),
             ("server_errors", quoted(server_errors(self.server_errors))),

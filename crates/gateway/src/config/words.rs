@@ -96,6 +96,11 @@ pub(super) const ON_STORE_ERROR: Kind<OnStoreError> = Kind {
     },
 };
 
+pub(super) const REPLAY_NEEDS: Kind<bool> = Kind {
+    expected: r#""forward-auth" or "off""#,
+    read: |value| choice(value, &[("forward-auth", true), ("off", false)]),
+};
+
 pub(super) const REPLAY_STATUS: Kind<ReplayStatus> = Kind {
     expected: r#""same" or "ok""#,
     read: |value| choice(value, &[("same", ReplayStatus::Same), ("ok", ReplayStatus::Ok)]),

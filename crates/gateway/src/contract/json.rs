@@ -183,6 +183,7 @@ impl<'a> Rules<'a> {
             live_keys_max,
             claims_max,
             stream,
+            needs_permission: _,
             replay_status,
             replay_set_cookie,
             replay_also,

@@ -29,6 +29,11 @@ impl ContractPage {
     /// Where the page is, below the service's address.
     pub(crate) const PATH: &str = PATH;
 
+    /// Tells whether a request for `path`, in its normal form, is one for this page.
+    pub(crate) fn is_at(path: &str) -> bool {
+        matches!(path.strip_prefix(PATH), Some("" | "/"))
+    }
+
     pub(crate) fn new(config: &Config) -> Self {
         let contract = Contract::of(config);
         let render = |form| Bytes::from(contract.render(form));

@@ -103,7 +103,7 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
 
 /// Whether another service tells callers apart, and refuses them itself.
 fn asks_others(settings: &RouteSettings) -> bool {
-    matches!(settings.tenant, TenantSource::ForwardAuth { .. })
+    settings.needs_permission || matches!(settings.tenant, TenantSource::ForwardAuth { .. })
 }
 
 /// What there is to know beyond the title, and what to do.

@@ -65,7 +65,7 @@ ignore = ["/sent_at", "/a`b|c"]
 host = "*.example.com"
 match = "POST /v1/refunds"
 [[route]]
-match = '''POST /a'&amp;'''
+match = '''POST /a'&amp'''
 ignore = ['''/a|b`c"><script>alert('x')<~1script>&amp;''']
 tenant = "none"
 server_errors = "hold"
@@ -201,7 +201,7 @@ fn html_is_whole_whatever_a_route_is_called() {
     assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), ids.len(), "no id comes twice");
     assert!(!page.contains("<script") && !page.contains("src=") && !page.contains("@import"));
     let escaped = "b`c&quot;&gt;&lt;script&gt;alert(&#39;x&#39;)&lt;~1script&gt;&amp;amp;";
-    assert!(page.contains(escaped) && page.contains("/a&#39;&amp;amp;"), "{page}");
+    assert!(page.contains(escaped) && page.contains("/a&#39;&amp;amp"), "{page}");
 }
 
 #[test]
@@ -300,7 +300,7 @@ fn the_openapi_fragment_has_an_operation_for_each_keyed_method() {
     let paths = document["paths"].as_object().expect("paths");
     let names: Vec<&str> = paths.keys().map(String::as_str).collect();
     let status = "/.well-known/idempotency/status";
-    let expected = [status, "/a'&amp;", "/stripe", "/v1/charges/{id}"];
+    let expected = [status, "/a'&amp", "/stripe", "/v1/charges/{id}"];
     assert_eq!(names, expected, "keys are ignored on /off");
 
     // Two routes that differ only in a parameter's name are one path.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::HeaderName;
 use selfsame::JsonPointer;
 
+use crate::printable::printable;
+
 /// In the longest unit that leaves no rest; a day is 24 hours, because that is how it is counted.
 pub(super) fn duration(duration: Duration) -> String {
     const UNITS: [(&str, u128, u128); 5] = [
@@ -53,11 +55,7 @@ pub(super) fn header(name: &HeaderName) -> String {
 
 /// On one line, whatever it holds.
 pub(super) fn pointer(pointer: &JsonPointer) -> String {
-    let shown = |c: char| match c.is_control() {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    };
-    pointer.as_str().chars().map(shown).collect()
+    printable(pointer.as_str()).into_owned()
 }
 
 #[cfg(test)]

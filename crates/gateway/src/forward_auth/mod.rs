@@ -32,9 +32,19 @@ const KNOWN_MAX: usize = 10_000;
 /// How many questions are under way at once. One more waits its turn, in its own time.
 const QUESTIONS_MAX: usize = 256;
 
-/// Asks another service whose request it is.
+/// Use that is made of the service's answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AuthRole {
+    /// They name the tenant, for routes with `tenant = "forward-auth"`.
+    NamesTenants,
+    /// They allow a request or deny it; its tenant comes from elsewhere.
+    Permits,
+}
+
+/// Asks another service whose request it is, or whether it may pass.
 pub(crate) struct ForwardAuth {
     settings: config::ForwardAuth,
+    role: AuthRole,
     service: Inquiry,
     /// Whose word on a request's way counts.
     trusted: Arc<[IpNet]>,
@@ -58,11 +68,13 @@ pub(crate) struct Vouched(pub(crate) Arc<str>);
 impl ForwardAuth {
     pub(crate) fn new(
         settings: &config::ForwardAuth,
+        role: AuthRole,
         outward: &Outward,
         trusted: Arc<[IpNet]>,
     ) -> Self {
         Self {
             settings: settings.clone(),
+            role,
             service: Inquiry::to(&settings.service, outward),
             trusted,
             secret: Secret::random(),
@@ -74,10 +86,13 @@ impl ForwardAuth {
 
     /// Removes what only the service may say.
     pub(crate) fn clean(&self, headers: &mut HeaderMap) {
-        headers.remove(&self.settings.tenant_header);
+        if self.role == AuthRole::NamesTenants {
+            headers.remove(&self.settings.tenant_header);
+        }
     }
 
-    /// Finds out whose request this is, and writes it down for the layer and for the upstream.
+    /// Finds out whose request this is, and writes it down for the layer and for the upstream; or only whether
+    /// it may pass.
     ///
     /// # Errors
     /// The answer to a request that may not pass, or of which that cannot be told.
@@ -88,7 +103,9 @@ impl ForwardAuth {
     ) -> Result<(), Response<Body>> {
         match self.ask(parts).await {
             Verdict::Allowed(tenant) => {
-                self.vouch(parts, tenant);
+                if self.role == AuthRole::NamesTenants {
+                    self.vouch(parts, tenant);
+                }
                 Ok(())
             }
             Verdict::Denied(denial) => Err(denial.response().map(Either::Right)),
@@ -163,7 +180,9 @@ impl ForwardAuth {
         let asked = async {
             let _turn = self.room.acquire().await.map_err(|_| "it is closed")?;
             let response = self.service.get(&self.settings.path, question.headers()).await?;
-            verdict::of(response, &self.settings.tenant_header).await
+            let named_in =
+                (self.role == AuthRole::NamesTenants).then_some(&self.settings.tenant_header);
+            verdict::of(response, named_in).await
         };
         let verdict = match timeout(self.settings.timeout, asked).await {
             Ok(Ok(verdict)) => verdict,

@@ -17,7 +17,7 @@ const TENANT_LEN_MAX: usize = 255;
 /// What the service said.
 #[derive(Debug, Clone)]
 pub(super) enum Verdict {
-    /// It is this caller's.
+    /// It is this caller's, where the service names callers.
     Allowed(Arc<str>),
     /// It may not pass.
     Denied(Arc<Denial>),
@@ -55,19 +55,20 @@ impl Denial {
     }
 }
 
-/// What `response` says, which names callers in `tenant_header`.
+/// What `response` says; with a `tenant_header`, it must name the caller there.
 pub(super) async fn of<B>(
     response: Response<B>,
-    tenant_header: &HeaderName,
+    tenant_header: Option<&HeaderName>,
 ) -> Result<Verdict, BoxError>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>>,
 {
     let (head, body) = response.into_parts();
     match head.status {
-        status if status.is_success() => {
-            Ok(Verdict::Allowed(tenant(&head.headers, tenant_header)?))
-        }
+        status if status.is_success() => Ok(Verdict::Allowed(match tenant_header {
+            Some(name) => tenant(&head.headers, name)?,
+            None => Arc::default(),
+        })),
         status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
             let mut headers = HeaderMap::new();
             for name in [WWW_AUTHENTICATE, CONTENT_TYPE] {
@@ -107,7 +108,7 @@ mod tests {
         let response =
             headers.iter().fold(response, |response, (name, value)| response.header(*name, *value));
         let response = response.body(Full::from(body.to_owned())).expect("a response");
-        of(response, &X_TENANT).await.map_err(|error| error.to_string())
+        of(response, Some(&X_TENANT)).await.map_err(|error| error.to_string())
     }
 
     #[tokio::test]

@@ -8,7 +8,8 @@ use selfsame::{KeyMode, Mode};
 
 use crate::config::{Config, RouteSettings};
 use crate::contract::ContractPage;
-use crate::route_table::RouteTable;
+use crate::request_path::{self, Slashes, normal};
+use crate::route_table::{Entry, RouteTable};
 use crate::status::StatusPage;
 use crate::target;
 
@@ -23,6 +24,10 @@ pub(super) fn explain(config: &Config, text: &str) -> Result<String> {
         )
     })?;
     let mut told = text.to_owned();
+    if let Err(refusal) = request_path::check(&request) {
+        write!(told, ": refused ({}), {}", refusal.status.as_u16(), refusal.detail)?;
+        return Ok(told);
+    }
     match page(config, &request) {
         Some(page) => told.push_str(&format!(": answered by the gateway itself, with {page}")),
         None => tell(config, &request, &mut told)?,
@@ -32,19 +37,18 @@ pub(super) fn explain(config: &Config, text: &str) -> Result<String> {
 
 /// The gateway's own page at this path, if it has one there.
 fn page(config: &Config, request: &Request<()>) -> Option<&'static str> {
-    let path = request.uri().path();
-    match path {
-        ContractPage::PATH if config.contract_page => Some("the contract page"),
-        _ if config.status && StatusPage::is_at(path) => Some("the status of a key"),
-        _ => None,
+    let path = normal(request.uri().path(), Slashes::merged_if(config.merge_slashes));
+    if config.contract_page && ContractPage::is_at(&path) {
+        return Some("the contract page");
     }
+    (config.status && StatusPage::is_at(&path)).then_some("the status of a key")
 }
 
 fn tell(config: &Config, request: &Request<()>, told: &mut String) -> Result<()> {
-    let mut table = RouteTable::default();
-    for route in &config.routes {
-        table.add(route, route, Some(route));
-    }
+    let routes = config.routes.iter();
+    let entries: Vec<_> =
+        routes.map(|route| Entry { route, taken: route, passing: Some(route) }).collect();
+    let table = RouteTable::new(Slashes::merged_if(config.merge_slashes), &entries);
     let (route, settings) = match table.taker(request) {
         Some(route) => {
             write!(told, ": taken by the route {}", route.name())?;
@@ -123,11 +127,13 @@ mod tests {
     #[test]
     fn what_leaves_a_request_unprotected_is_told() {
         let table = [
-            (
-                "POST /v1/charges/",
-                "taken by no route; [idempotency] counts\n  protected where it has",
-            ),
+            ("POST /v2/a", "taken by no route; [idempotency] counts\n  protected where it has"),
+            ("POST /v1/charges/", "taken by the route /v1/charges"),
             ("POST /v1/%63harges", "taken by the route /v1/charges"),
+            ("POST //v1//charges;x=1", "taken by the route /v1/charges"),
+            ("POST /v1%2Fcharges", "taken by the route /v1/charges"),
+            ("POST /v1/x/../charges", "refused (400), the path has a segment"),
+            ("GET //.well-known/%69dempotency/", "with the contract page"),
             (
                 "PUT /v1/charges",
                 "the route /v1/{*rest}\n  NOT PROTECTED: it is only observed\n  \

@@ -15,6 +15,7 @@ use serde::Serialize;
 use super::Args;
 use crate::admin::{Token, token_path};
 use crate::config::{Config, Overrides};
+use crate::printable::printable;
 
 pub(super) struct AdminClient {
     address: String,
@@ -142,7 +143,8 @@ fn next(headers: &HeaderMap) -> Option<String> {
 
 /// Records to choose from, one a line.
 fn ids(records: &[RecordView]) -> String {
-    let line = |record: &RecordView| format!("  {}  {}", &record.id[..12], record.tenant);
+    let line =
+        |record: &RecordView| format!("  {}  {}", &record.id[..12], printable(&record.tenant));
     records.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 

@@ -7,6 +7,7 @@ use selfsame::admin::{TenantErased, TenantRequest};
 
 use super::client::AdminClient;
 use super::operator::Operator;
+use crate::printable::printable;
 
 /// The largest page that the admin API gives.
 const PAGE: &str = "1000";
@@ -23,7 +24,7 @@ pub(super) async fn tenant(
         println!("there is nothing to erase: no record is this tenant's");
         return Ok(());
     }
-    let whose = name.as_deref().or(tag.as_deref()).unwrap_or_default();
+    let whose = printable(name.as_deref().or(tag.as_deref()).unwrap_or_default());
     if !is_agreed && !agrees(&format!("erase all {records} records of {whose}?"))? {
         bail!("nothing was erased");
     }

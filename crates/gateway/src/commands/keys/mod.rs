@@ -14,6 +14,7 @@ use tokio::runtime::Runtime;
 
 use self::client::AdminClient;
 use self::operator::Operator;
+use crate::printable::printable;
 
 /// Looks keys up, decides about those that are held, and erases what is kept.
 #[derive(Debug, clap::Args)]
@@ -93,7 +94,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 let (by, reason) = operator.named();
                 let request = FreeRequest { fence: record.fence, by, reason };
                 admin.act(&record, "free", &request).await?;
-                println!("freed: the next retry of {} runs", record.key);
+                println!("freed: the next retry of {} runs", printable(&record.key));
                 Ok(())
             }
             Action::Complete { key, status, headers, body, body_file, operator } => {
@@ -108,14 +109,14 @@ pub(crate) fn run(args: Args) -> Result<()> {
                 let fence = record.fence;
                 let request = CompleteRequest { fence, status, headers, body, by, reason };
                 admin.act(&record, "complete", &request).await?;
-                println!("completed: retries of {} get {status}", record.key);
+                println!("completed: retries of {} get {status}", printable(&record.key));
                 Ok(())
             }
             Action::Erase { key: Some(key), operator, .. } => {
                 let record = admin.the_one(&key).await?;
                 let (by, reason) = operator.named();
                 admin.act(&record, "erase", &EraseRequest { by, reason }).await?;
-                println!("erased: retries of {} get 410 key-expired", record.key);
+                println!("erased: retries of {} get 410 key-expired", printable(&record.key));
                 Ok(())
             }
             Action::Erase { tenant, tenant_name, yes, operator, .. } => {

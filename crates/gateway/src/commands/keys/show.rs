@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use selfsame::admin::RecordView;
 
 use super::client::{AdminClient, Page};
+use crate::printable::{printable, printable_json};
 
 /// Which records are shown.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub(super) async fn show(admin: &AdminClient, args: &Args) -> Result<()> {
         page.records = records;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&page.records)?);
+        println!("{}", printable_json(&serde_json::to_string_pretty(&page.records)?));
         more(&page).iter().for_each(|more| eprintln!("selfsame: {more}"));
         return Ok(());
     }
@@ -159,7 +160,7 @@ fn card(record: &RecordView) -> String {
         facts.push(("resolved", format!("by {by} at {at}{}", reason.unwrap_or_default())));
     }
     facts.push(("to do", record.advice.clone()));
-    facts.iter().map(|(name, value)| format!("{name:<8} {value}\n")).collect()
+    facts.iter().map(|(name, value)| format!("{name:<8} {}\n", printable(value))).collect()
 }
 
 fn expiry(record: &RecordView) -> String {

@@ -7,6 +7,7 @@ use selfsame_core::{AnswerBody, Count, Record, State, StateName, Timestamp};
 
 use super::open::Opened;
 use crate::installation::COPYING;
+use crate::printable::printable;
 
 /// Records that are read at once.
 const AT_ONCE: usize = 32;
@@ -50,14 +51,18 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         let source = String::from_utf8_lossy(&source).into_owned();
         facts.push(("copy", format!("not finished, from {source}: run it again")));
     }
-    Ok(facts.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect())
+    Ok(facts.iter().map(|(name, value)| line(name, value)).collect())
 }
 
 /// Summary of a folder that another process has open.
 pub(super) fn in_use(place: &str, holder: &str) -> String {
     let records = "known to that process: see its /metrics and `selfsame keys show`";
     let facts = [("store", place), ("in use", &format!("yes, by {holder}")), ("records", records)];
-    facts.iter().map(|(name, value)| format!("{name:<9} {value}\n")).collect()
+    facts.iter().map(|(name, value)| line(name, value)).collect()
+}
+
+fn line(name: &str, value: &str) -> String {
+    format!("{name:<9} {}\n", printable(value))
 }
 
 async fn look(opened: &Opened) -> Result<Seen> {

@@ -114,6 +114,7 @@ fn the_defaults_are_those_of_the_contract() {
     assert_eq!(settings.request_bytes_max, 1024 * 1024);
     assert_eq!(settings.answer_bytes_max, 1024 * 1024);
     assert!(!settings.stream);
+    assert!(!settings.needs_permission);
     assert_eq!(settings.replay_status, ReplayStatus::Same);
     assert!(!settings.replay_set_cookie);
     assert!(settings.replay_also.is_empty() && settings.replay_never.is_empty());
@@ -244,6 +245,7 @@ fn every_setting_can_be_written() {
         live_keys_max: Some(6),
         claims_max: Some(7),
         stream: true,
+        needs_permission: false,
         replay_status: ReplayStatus::Ok,
         replay_set_cookie: true,
         replay_also: vec!["x-request-id".parse().expect("a name")],
