@@ -34,7 +34,7 @@ fn code(problem: Problem) -> u16 {
         Problem::MissingKey | Problem::InvalidKey => 3,    // INVALID_ARGUMENT
         Problem::KeyReused => 3,                           // INVALID_ARGUMENT
         Problem::UpstreamTimeout => 4,                     // DEADLINE_EXCEEDED
-        Problem::BodyTooLarge | Problem::TooManyKeys => 8, // RESOURCE_EXHAUSTED
+        Problem::BodyTooLarge | Problem::TooManyKeys | Problem::TooManyRequests => 8, // RESOURCE_EXHAUSTED
         Problem::OutcomeUnknown | Problem::ResponseNotKept => 9, // FAILED_PRECONDITION
         Problem::KeyExpired => 9,                          // FAILED_PRECONDITION
         Problem::InProgress => 10,                         // ABORTED
