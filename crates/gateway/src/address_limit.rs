@@ -21,6 +21,9 @@ use parking_lot::Mutex;
 
 use crate::config::Limits;
 
+/// Gauge of the runs whose clients are gone.
+pub(crate) const ABANDONED: &str = "selfsame_abandoned_requests";
+
 /// Number of parts of the map, each with a lock of its own.
 const SHARDS: usize = 32;
 
@@ -233,6 +236,7 @@ impl Drop for CountedRequest {
         if *self.is_abandoned.get_mut() {
             usage.abandoned.fetch_sub(1, Ordering::Relaxed);
             usage.limits.abandoned.fetch_sub(1, Ordering::Relaxed);
+            metrics::gauge!(ABANDONED).decrement(1.0);
         }
     }
 }
@@ -254,6 +258,7 @@ impl Drop for ClientPermit {
             let usage = &self.0.usage;
             usage.abandoned.fetch_add(1, Ordering::Relaxed);
             usage.limits.abandoned.fetch_add(1, Ordering::Relaxed);
+            metrics::gauge!(ABANDONED).increment(1.0);
             self.0.is_abandoned.store(true, Ordering::Relaxed);
         }
     }

@@ -24,11 +24,10 @@ pub(crate) fn behind_proxies(headers: &HeaderMap, peer: IpAddr, trusted: &[IpNet
     let of = |name: &HeaderName, parse: fn(&str) -> Option<IpAddr>| {
         let lines = headers.get_all(name).iter().rev();
         let elements = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
-        let mut client = peer;
         for element in elements.take(HOPS_MAX) {
             let hop = std::str::from_utf8(element).ok().and_then(|text| parse(text.trim()));
             let Some(hop) = hop else { break };
-            client = hop.to_canonical();
+            let client = hop.to_canonical();
             if !is_trusted(&client) {
                 return Some(client);
             }

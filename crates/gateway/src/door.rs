@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::{Either, Full};
 use selfsame::{BoxError, IdempotencyService, Problem, ProblemDetails, ResponseBody};
 use serde_json::json;
@@ -119,6 +119,13 @@ impl Entered {
         let response = refuse_head(refusal, version);
         Self { way: Way::Around(Box::pin(async { response })), seat: None }
     }
+
+    /// A request whose body came too slowly.
+    pub(crate) fn too_slow() -> Self {
+        let detail = "the request's body came more slowly than this service waits for";
+        let response = unnamed_problem(StatusCode::REQUEST_TIMEOUT, detail);
+        Self { way: Way::Around(Box::pin(async { response })), seat: None }
+    }
 }
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
@@ -173,15 +180,21 @@ fn refuse_head(refusal: Refusal, version: Version) -> Response<Body> {
     let Refusal { status, reason, detail } = refusal;
     metrics::counter!("selfsame_refused_heads_total", "reason" => reason).increment(1);
     tracing::debug!(%status, reason, detail, "a request was refused for its head");
+    let mut response = unnamed_problem(status, detail);
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// A problem that the contract has no name for.
+fn unnamed_problem(status: StatusCode, detail: &str) -> Response<Body> {
     let title = status.canonical_reason();
     let problem = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     let mut response = Response::new(Either::Right(Full::from(problem.to_string())));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    if version < Version::HTTP_2 {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
     response
 }
 

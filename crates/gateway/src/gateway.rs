@@ -81,8 +81,7 @@ impl Gateway {
         };
         let invitation = checkpoints.as_ref().map(Checkpoints::invitation);
         let connections = ConnectionLimits::new(config.limits.max_upstream_connections);
-        let protection =
-            Protection::new(&config, &idempotency, invitation.as_ref(), &connections)?;
+        let protection = Protection::new(&config, &idempotency, invitation.as_ref(), &connections)?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
         let room = Arc::new(Room::new(config.limits, &config.trusted_proxies, idempotency.clone()));

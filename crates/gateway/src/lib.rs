@@ -4,6 +4,7 @@ mod address_limit;
 mod admin;
 mod audit;
 mod background;
+mod body_rate;
 mod checkpoints;
 mod cli;
 mod client_ip;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -42,8 +43,7 @@ pub(crate) async fn accept(
     room: &Room,
     stop: &CancellationToken,
 ) {
-    let (full, address_full, failing) =
-        (Seldom::default(), Seldom::default(), Seldom::default());
+    let (full, address_full, failing) = (Seldom::default(), Seldom::default(), Seldom::default());
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         let max = room.limits().connections_max;
         let taken = match accepted {
@@ -159,11 +159,21 @@ where
     let pulse = framing.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         upgrade::expect(&mut request, &door.tunnels, door.permit.as_ref());
+        let measured = (!request.body().is_end_stream()).then(|| framing.clone());
+        if let Some(framing) = &measured {
+            framing.request_begins();
+        }
         let entered = match framing.is_clear(request.headers()) {
             true => door.enter(request),
             false => Entered::refused(UNCLEAR_END, request.version()),
         };
-        async move { Ok::<_, Infallible>(entered.await) }
+        async move {
+            let response = entered.await;
+            if let Some(framing) = measured {
+                framing.response_begins();
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -195,13 +205,17 @@ where
         let open = streams.open();
         http2::join_cookies(request.headers_mut());
         let fits = request.headers().len() <= limits.headers_max;
-        let body = |body| Patient::new(body, limits.body_timeout);
-        let entered = fits.then(|| door.enter(request.map(body)));
+        let (parts, body) = request.into_parts();
+        let (body, rate_check) = Patient::new(body, &limits);
+        let entered = fits.then(|| door.enter(Request::from_parts(parts, body)));
         async move {
-            let response = match entered {
+            let mut response = match entered {
                 Some(entered) => entered.await,
                 None => bare(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
             };
+            if rate_check.is_some_and(|check| check.end()) {
+                response = Entered::too_slow().await;
+            }
             Ok::<_, Infallible>(response.map(|body| open.answer(body)))
         }
     });

@@ -8,7 +8,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
 use crate::address_limit::{
-    MAX_ABANDONED_REQUESTS, MAX_CONNECTIONS_PER_ADDRESS, MAX_REQUESTS_PER_ADDRESS,
+    ABANDONED, MAX_ABANDONED_REQUESTS, MAX_CONNECTIONS_PER_ADDRESS, MAX_REQUESTS_PER_ADDRESS,
 };
 use crate::background;
 
@@ -29,12 +29,8 @@ const COUNTERS: [&str; 9] = [
     "selfsame_removed_headers_total",
 ];
 /// Settings that refuse requests.
-const SHED_REASONS: [&str; 4] = [
-    "max_requests",
-    MAX_REQUESTS_PER_ADDRESS,
-    MAX_ABANDONED_REQUESTS,
-    "max_upstream_connections",
-];
+const SHED_REASONS: [&str; 4] =
+    ["max_requests", MAX_REQUESTS_PER_ADDRESS, MAX_ABANDONED_REQUESTS, "max_upstream_connections"];
 /// Settings that refuse connections.
 const REFUSED_REASONS: [&str; 2] = ["max_connections", MAX_CONNECTIONS_PER_ADDRESS];
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -90,5 +86,6 @@ pub(crate) fn metrics() -> Result<PrometheusHandle> {
         metrics::counter!("selfsame_refused_connections_total", "reason" => reason).increment(0);
     }
     metrics::gauge!("selfsame_in_flight").set(0.0);
+    metrics::gauge!(ABANDONED).set(0.0);
     Ok(handle)
 }

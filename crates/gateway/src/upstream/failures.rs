@@ -54,7 +54,8 @@ impl Upstream {
                 "there are too many connections to the upstream: requests are refused"
             );
         }
-        let detail = "too many requests are on their way to the service; this one was not sent, try again";
+        let detail =
+            "too many requests are on their way to the service; this one was not sent, try again";
         let details = ProblemDetails::new(Problem::Overloaded, detail);
         stand_in(dialect.response(&details), Outcome::NeverRan)
     }
