@@ -415,10 +415,10 @@ mod tests {
         let near = |took: f64, expected: f64| assert!((took - expected).abs() < 0.01, "{took}");
         near(body_seconds(100, &[]).await, 100.0);
         // Two seconds are free, and then each second needs a hundred bytes.
-        near(body_seconds(50, &[]).await, 3.5);
+        near(body_seconds(60, &[]).await, 3.8);
         near(body_seconds(1, &[]).await, 2.02);
         // Time in which nobody asked for more does not count.
-        near(body_seconds(50, &[1, 2]).await, 5.5);
+        near(body_seconds(60, &[1, 2]).await, 5.8);
     }
 
     #[tokio::test(start_paused = true)]
