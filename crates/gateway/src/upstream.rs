@@ -306,10 +306,10 @@ where
                 method: request.method().clone(),
                 uri: request.uri().clone(),
             };
-            Ok(match upstream.forward(request).await {
+            let mut response = match upstream.forward(request).await {
                 Forwarded::Answered(mut response) => {
                     upstream.is_back();
-                    response.body_mut()._permit = permit;
+                    response.body_mut()._permit.clone_from(&permit);
                     answered(response)
                 }
                 Forwarded::NeverSent(error) => match TooManyConnections::cause_of(&*error) {
@@ -317,7 +317,12 @@ where
                     None => upstream.unreachable(&*error, about, &dialect),
                 },
                 Forwarded::AnswerLost(error) => upstream.answer_lost(&*error, about, &dialect),
-            })
+            };
+            if let Some(permit) = permit {
+                // The layer keeps it until the run is recorded.
+                response.extensions_mut().insert(permit);
+            }
+            Ok(response)
         })
     }
 }
@@ -367,7 +372,7 @@ impl Body for Outgoing {
 pub(crate) struct Answered {
     body: Incoming,
     _slot: Option<Slot>,
-    /// Counts the run until its response is read, also if its client is gone.
+    /// Counts the run of a large response until it is read, also if its client is gone.
     _permit: Option<RunPermit>,
 }
 
