@@ -9,7 +9,8 @@ const RESIDENT_KIB_MAX: u64 = 256 * 1024;
 fn ten_thousand_idle_connections_take_bounded_memory_and_can_be_used_again() {
     let ledger = Ledger::start();
     ledger.behave(|_, client| reply(client, 200, &[], "here"));
-    let gateway = Gateway::in_front_of(&ledger).start();
+    let limits = "[limits]\nmax_connections_per_address = 20000\n";
+    let gateway = Gateway::in_front_of(&ledger).with(limits).start();
     let request = gateway.request("GET", "/");
     let mut connections: Vec<_> = (0..CONNECTIONS)
         .map(|_| {

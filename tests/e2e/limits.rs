@@ -71,11 +71,12 @@ fn a_head_that_does_not_end_in_time_is_cut_off() {
     assert_eq!(ledger.all().len(), 1);
 }
 
+const BODY: &str = "[limits]\nbody_timeout = \"300ms\"\nmin_body_rate = \"off\"\n";
+
 #[test]
 fn a_body_that_stands_still_is_cut_off_and_its_key_is_free() {
     let ledger = Ledger::start();
-    let gateway =
-        Gateway::in_front_of(&ledger).with("[limits]\nbody_timeout = \"300ms\"\n").start();
+    let gateway = Gateway::in_front_of(&ledger).with(BODY).start();
     let request = gateway.post("/charges").key("k").json(r#"{"amount":10}"#);
     let bytes = request.bytes();
     let slow = request.connect().expect("a connection");
@@ -219,7 +220,8 @@ async fn heads_that_are_too_large_are_refused() {
 #[test]
 fn one_connection_too_many_is_turned_away_and_the_next_is_served_once_there_is_room() {
     let ledger = Ledger::start();
-    let gateway = Gateway::in_front_of(&ledger).with("[limits]\nmax_connections = 4\n").start();
+    let limits = "[limits]\nmax_connections = 4\nmax_connections_per_address = 10\n";
+    let gateway = Gateway::in_front_of(&ledger).with(limits).start();
     let request = gateway.request("GET", "/");
     let mut open: Vec<_> = (0..4).map(|_| request.open()).collect();
     for connection in &mut open {
@@ -228,7 +230,8 @@ fn one_connection_too_many_is_turned_away_and_the_next_is_served_once_there_is_r
     for _ in 0..20 {
         assert!(request.try_send().is_err());
     }
-    gateway.expect_metric("selfsame_refused_connections_total", 20.0);
+    let refused = r#"selfsame_refused_connections_total{reason="max_connections"}"#;
+    gateway.expect_metric(refused, 20.0);
     // Those that are there are served on.
     for connection in &mut open {
         assert_eq!(request.send_on(connection).expect("an answer").status, 201);
@@ -264,7 +267,8 @@ fn without_file_descriptors_it_lives_on() {
 #[test]
 fn what_is_too_much_is_refused_at_once_and_nothing_of_it_is_sent() {
     let (ledger, gate) = Ledger::gated(|effect| format!("charge {}", effect.number));
-    let gateway = Gateway::in_front_of(&ledger).with("[limits]\nmax_requests = 3\n").start();
+    let limits = "[limits]\nmax_requests = 3\nmax_requests_per_address = 10\n";
+    let gateway = Gateway::in_front_of(&ledger).with(limits).start();
     let charge = |key: &str| gateway.post("/charges").key(key).json("{}");
     let running = [charge("a").begin(), gateway.request("GET", "/").begin()];
     // Its client has left, and it goes on.
@@ -280,7 +284,7 @@ fn what_is_too_much_is_refused_at_once_and_nothing_of_it_is_sent() {
     shed_on(unsent, &unsent_request);
     assert_eq!(gateway.request("GET", "/.well-known/idempotency").send().status, 200);
     assert_eq!(ledger.all().len(), 3);
-    gateway.expect_metric("selfsame_shed_requests_total", 3.0);
+    gateway.expect_metric(r#"selfsame_shed_requests_total{reason="max_requests"}"#, 3.0);
 
     gate.open();
     for answer in running.map(|connection| Answer::read(&mut BufReader::new(connection))) {
@@ -300,7 +304,8 @@ fn shed_on(mut connection: BufReader<TcpStream>, request: &Request) {
 #[test]
 fn who_waits_for_another_s_run_takes_nobody_s_room() {
     let (ledger, gate) = Ledger::gated(|_| "charged".to_owned());
-    let settings = "[limits]\nmax_requests = 2\n[idempotency]\non_conflict = \"wait\"\n";
+    let settings = "[limits]\nmax_requests = 2\nmax_requests_per_address = 10\n\
+                    [idempotency]\non_conflict = \"wait\"\n";
     let gateway = Gateway::in_front_of(&ledger).with(settings).start();
     let charge = gateway.post("/charges").key("k").json("{}");
     let first = charge.begin();
@@ -340,7 +345,9 @@ fn other_limits_count_once_the_file_is_read_again() {
     let mut gateway = Gateway::in_front_of(&ledger).start();
     let running = gateway.request("GET", "/gated").begin();
     eventually("it is there", || (ledger.all().len() == 1).then_some(()));
-    gateway.rewrite("[limits]\nmax_requests = 1\nidle_timeout = \"300ms\"\n");
+    let limits =
+        "[limits]\nmax_requests = 1\nmax_requests_per_address = 10\nidle_timeout = \"300ms\"\n";
+    gateway.rewrite(limits);
     assert_eq!(gateway.reload().status, 200);
     let request = gateway.request("GET", "/");
     let mut connection = request.open();

@@ -1,6 +1,7 @@
 //! Selfsame's faults over real processes and real sockets: a gateway that can be killed, stopped
 //! and cut off, in front of an upstream whose ledger is the judge. Rows are those of docs/FAULTS.md.
 
+mod address_limits;
 mod admin;
 mod audit;
 mod balancer;

@@ -46,6 +46,8 @@ pub enum Problem {
     AuthUnavailable,
     /// Too much is under way already.
     Overloaded,
+    /// Too many requests of this client's address are under way.
+    TooManyRequests,
     /// What is stored under this key cannot be trusted.
     RecordDamaged,
     /// The work goes on; its answer is there for a retry.
@@ -62,7 +64,7 @@ impl Problem {
     }
 
     /// Every problem there is, with all it may carry.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::MissingKey,
         Self::InvalidKey,
         Self::MissingTenant,
@@ -81,6 +83,7 @@ impl Problem {
         Self::StoreUnavailable,
         Self::AuthUnavailable,
         Self::Overloaded,
+        Self::TooManyRequests,
         Self::RecordDamaged,
         Self::UpstreamTimeout,
     ];
@@ -105,6 +108,7 @@ impl Problem {
             Self::StoreUnavailable => "store-unavailable",
             Self::AuthUnavailable => "auth-unavailable",
             Self::Overloaded => "overloaded",
+            Self::TooManyRequests => "too-many-requests",
             Self::RecordDamaged => "record-damaged",
             Self::UpstreamTimeout => "upstream-timeout",
         }
@@ -118,7 +122,7 @@ impl Problem {
             Self::KeyReused => StatusCode::UNPROCESSABLE_ENTITY,
             Self::InProgress | Self::OutcomeUnknown | Self::ResponseNotKept => StatusCode::CONFLICT,
             Self::KeyExpired => StatusCode::GONE,
-            Self::TooManyKeys => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyKeys | Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::UpstreamUnreachable | Self::UpstreamFailed { .. } => StatusCode::BAD_GATEWAY,
             Self::StoreUnavailable | Self::AuthUnavailable | Self::Overloaded => {
@@ -150,6 +154,7 @@ impl Problem {
             Self::StoreUnavailable => "Requests cannot be protected now; nothing was sent",
             Self::AuthUnavailable => "Whose request this is cannot be told now; nothing was sent",
             Self::Overloaded => "Too many requests are under way; nothing was sent",
+            Self::TooManyRequests => "Too many requests from this address; nothing was sent",
             Self::RecordDamaged => "What is stored under this key is damaged; nothing was sent",
             Self::UpstreamTimeout => "The service takes longer than this answer can wait",
         }
@@ -165,6 +170,7 @@ impl Problem {
             | Self::StoreUnavailable
             | Self::AuthUnavailable
             | Self::Overloaded
+            | Self::TooManyRequests
             | Self::UpstreamTimeout => true,
             Self::UpstreamFailed { held } => !held,
             _ => false,
@@ -264,8 +270,9 @@ mod tests {
             Problem::StoreUnavailable => 15,
             Problem::AuthUnavailable => 16,
             Problem::Overloaded => 17,
-            Problem::RecordDamaged => 18,
-            Problem::UpstreamTimeout => 19,
+            Problem::TooManyRequests => 18,
+            Problem::RecordDamaged => 19,
+            Problem::UpstreamTimeout => 20,
         }
     }
 

@@ -1,13 +1,14 @@
 //! [`Door`]: where a connection's requests go, and what is answered on the spot.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE};
-use http::{HeaderValue, Request, Response, Version};
+use http::{HeaderValue, Request, Response, StatusCode, Version};
 use http_body_util::{Either, Full};
 use selfsame::{BoxError, IdempotencyService, Problem, ProblemDetails, ResponseBody};
 use serde_json::json;
@@ -15,6 +16,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tower_service::Service;
 
+use crate::address_limit::ConnectionPermit;
 use crate::forward_auth::ForwardAuth;
 use crate::peer::Peer;
 use crate::request_head::Refusal;
@@ -28,6 +30,8 @@ pub(crate) type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
 /// Who is at the door, and where its requests go.
 pub(crate) struct Door {
     pub(crate) peer: Peer,
+    /// None where the peer is a proxy that names its clients.
+    pub(crate) permit: Option<Arc<ConnectionPermit>>,
     pub(crate) routes: Arc<LiveRoutes>,
     pub(crate) room: Arc<Room>,
     /// Connections that have left HTTP.
@@ -46,10 +50,11 @@ impl Door {
             routes.head_rules.apply(&mut request, &self.peer).map(|()| {
                 target::host_to_headers(&mut request);
                 let page = routes.contract_at(request.uri().path());
-                (page, routes.look_up_at(&request), routes.find(&request))
+                let client = routes.head_rules.forwarded_client(request.headers(), &self.peer);
+                (page, routes.look_up_at(&request), routes.find(&request), client)
             })
         };
-        let (page, look_up, route) = match found {
+        let (page, look_up, route, client) = match found {
             Ok(found) => found,
             Err(refusal) => return Entered::refused(refusal, request.version()),
         };
@@ -57,26 +62,48 @@ impl Door {
             let answer = page.answer(request.method(), request.headers()).map(Either::Right);
             return Entered { way: Way::Around(Box::pin(async { answer })), seat: None };
         }
-        let seat = self.room.seat();
-        let way = match (&seat, look_up, route) {
-            (None, _, route) => {
-                let refused = shed(request, &route);
-                Way::Around(Box::pin(async { refused }))
+        let seat = match self.admit(&mut request, client, &route) {
+            Ok(seat) => Some(seat),
+            Err(problem) => {
+                let refused = shed(request, &route, problem);
+                return Entered { way: Way::Around(Box::pin(async { refused })), seat: None };
             }
-            (Some(_), Some(look_up), _) => {
+        };
+        let way = match (look_up, route) {
+            (Some(look_up), _) => {
                 let (parts, _) = request.into_parts();
                 Way::Around(Box::pin(look_up.answer(parts)))
             }
-            (Some(_), None, Protected { service, auth: Some(auth) }) => {
+            (None, Protected { service, auth: Some(auth) }) => {
                 Way::Around(Box::pin(ask_first(request, auth, service)))
             }
             // An upstream is always ready, and until it is called a request would wait here, at its full
             // size.
-            (Some(_), None, Protected { mut service, auth: None }) => {
-                Way::Straight(service.call(request))
-            }
+            (None, Protected { mut service, auth: None }) => Way::Straight(service.call(request)),
         };
         Entered { way, seat }
+    }
+
+    /// Counts a request against its client's address and the whole. If it may run on without its client, its
+    /// run takes a permit along.
+    fn admit<B>(
+        &self,
+        request: &mut Request<B>,
+        forwarded_client: Option<IpAddr>,
+        route: &Protected,
+    ) -> Result<Seat, Problem> {
+        let counted = match (forwarded_client, &self.permit) {
+            (None, Some(permit)) => permit.request(),
+            (None, None) => self.room.addresses.request(self.peer.ip()),
+            (Some(client), _) => self.room.addresses.request(client),
+        };
+        let counted = counted.map_err(|excess| self.room.refuse(&excess))?;
+        if !route.service.may_have_key(request.method(), request.headers()) {
+            return self.room.seat(counted.passing());
+        }
+        let (permit, run) = counted.running();
+        request.extensions_mut().insert(run);
+        self.room.seat(permit)
     }
 }
 
@@ -90,6 +117,13 @@ impl Entered {
     /// A request that is refused for its head.
     pub(crate) fn refused(refusal: Refusal, version: Version) -> Self {
         let response = refuse_head(refusal, version);
+        Self { way: Way::Around(Box::pin(async { response })), seat: None }
+    }
+
+    /// A request whose body came too slowly.
+    pub(crate) fn too_slow() -> Self {
+        let detail = "the request's body came more slowly than this service waits for";
+        let response = unnamed_problem(StatusCode::REQUEST_TIMEOUT, detail);
         Self { way: Way::Around(Box::pin(async { response })), seat: None }
     }
 }
@@ -146,22 +180,33 @@ fn refuse_head(refusal: Refusal, version: Version) -> Response<Body> {
     let Refusal { status, reason, detail } = refusal;
     metrics::counter!("selfsame_refused_heads_total", "reason" => reason).increment(1);
     tracing::debug!(%status, reason, detail, "a request was refused for its head");
+    let mut response = unnamed_problem(status, detail);
+    if version < Version::HTTP_2 {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// A problem that the contract has no name for.
+fn unnamed_problem(status: StatusCode, detail: &str) -> Response<Body> {
     let title = status.canonical_reason();
     let problem = json!({ "type": "about:blank", "title": title, "status": status.as_u16(), "detail": detail });
     let mut response = Response::new(Either::Right(Full::from(problem.to_string())));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-    if version < Version::HTTP_2 {
-        headers.insert(CONNECTION, HeaderValue::from_static("close"));
-    }
     response
 }
 
 /// The answer to one request too many.
-fn shed<B>(request: Request<B>, route: &Protected) -> Response<Body> {
+fn shed<B>(request: Request<B>, route: &Protected, problem: Problem) -> Response<Body> {
     let (parts, _unread) = request.into_parts();
-    let detail = "too many requests are under way; this one was not looked at, try again";
-    let details = ProblemDetails::new(Problem::Overloaded, detail);
+    let detail = match problem {
+        Problem::TooManyRequests => {
+            "too many requests of this address are under way; this one was not looked at, try again"
+        }
+        _ => "too many requests are under way; this one was not looked at, try again",
+    };
+    let details = ProblemDetails::new(problem, detail);
     route.service.refuse(&parts, &details).map(Either::Left)
 }

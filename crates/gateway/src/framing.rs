@@ -14,7 +14,7 @@ use http::HeaderMap;
 use http::header::TRANSFER_ENCODING;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::pace::{Awaited, Bytewise, Pulse};
+use crate::pace::{Awaited, BodyProgress, Bytewise, Pulse};
 
 /// How much of a line is looked at: enough for the two headers and for a chunk's size.
 const LINE_BYTES_MAX: usize = 256;
@@ -42,6 +42,16 @@ impl Framing {
         is_known && !self.0.is_unclear.load(Ordering::Relaxed)
     }
 
+    /// See [`Bytewise::request_begins`].
+    pub(crate) fn request_begins(&self) {
+        self.pulse().request_begins();
+    }
+
+    /// See [`Bytewise::response_begins`].
+    pub(crate) fn response_begins(&self) {
+        self.pulse().response_begins();
+    }
+
     fn pulse(&self) -> &Bytewise {
         &self.0.pulse
     }
@@ -54,6 +64,10 @@ impl Pulse for Framing {
 
     fn feel(&self) -> (Awaited, u32) {
         self.pulse().feel()
+    }
+
+    fn body(&self) -> Option<BodyProgress> {
+        self.pulse().body()
     }
 }
 
@@ -93,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         if watch.heads != heads {
             framing.pulse().head_is_whole();
         } else if was_in_body {
-            framing.pulse().body_goes_on();
+            framing.pulse().body_goes_on(buf.filled().len() - begun);
         }
         Poll::Ready(Ok(()))
     }

@@ -22,6 +22,7 @@ use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::shutdown::Shutdown;
 use crate::status::StatusPage;
 use crate::tls::Tls;
+use crate::upstream::ConnectionLimits;
 use crate::workers::Workers;
 use crate::{background, server, telemetry};
 
@@ -79,10 +80,11 @@ impl Gateway {
             status: Arc::new(StatusPage::new(store.clone())),
         };
         let invitation = checkpoints.as_ref().map(Checkpoints::invitation);
-        let protection = Protection::new(&config, &idempotency, invitation.as_ref())?;
+        let connections = ConnectionLimits::new(config.limits.max_upstream_connections);
+        let protection = Protection::new(&config, &idempotency, invitation.as_ref(), &connections)?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
-        let room = Arc::new(Room::new(config.limits, idempotency.clone()));
+        let room = Arc::new(Room::new(config.limits, &config.trusted_proxies, idempotency.clone()));
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
         let completing = Arc::new(LiveRoutes::new(routes()));
@@ -95,6 +97,7 @@ impl Gateway {
             seal,
             audit: audit.clone(),
             room: room.clone(),
+            connections,
         };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {

@@ -1,10 +1,13 @@
 //! Selfsame as one binary: a gateway in front of any API that makes retries safe.
 
+mod address_limit;
 mod admin;
 mod audit;
 mod background;
+mod body_rate;
 mod checkpoints;
 mod cli;
+mod client_ip;
 mod commands;
 mod completer;
 mod config;

@@ -18,6 +18,7 @@ use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
 use crate::tls::Tls;
+use crate::upstream::ConnectionLimits;
 
 /// Where a configuration was read, and is read again.
 #[derive(Default)]
@@ -37,6 +38,7 @@ pub(crate) struct Live {
     seal: Seal,
     audit: Option<Audit>,
     room: Arc<Room>,
+    connections: Arc<ConnectionLimits>,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -50,6 +52,7 @@ pub(crate) struct Rules {
     pub(crate) seal: Seal,
     pub(crate) audit: Option<Audit>,
     pub(crate) room: Arc<Room>,
+    pub(crate) connections: Arc<ConnectionLimits>,
 }
 
 impl Live {
@@ -60,9 +63,21 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls, seal, audit, room } = rules;
+        let Rules { contract, routes, invitation, tls, seal, audit, room, connections } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, tls, seal, audit, room, served }
+        Self {
+            origin,
+            idempotency,
+            contract,
+            routes,
+            invitation,
+            tls,
+            seal,
+            audit,
+            room,
+            connections,
+            served,
+        }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -110,7 +125,9 @@ impl Live {
             );
         }
         let contract = Arc::new(ContractPage::new(&config));
-        let protection = Protection::new(&config, &self.idempotency, self.invitation.as_ref())?;
+        let invitation = self.invitation.as_ref();
+        let protection =
+            Protection::new(&config, &self.idempotency, invitation, &self.connections)?;
         if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
             tls.reload(config)?;
         }
@@ -125,7 +142,8 @@ impl Live {
                 Routes::new(&config, &protection, pages, Some(before))
             });
         }
-        self.room.change(config.limits);
+        self.connections.set(config.limits.max_upstream_connections);
+        self.room.change(config.limits, &config.trusted_proxies);
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

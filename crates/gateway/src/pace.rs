@@ -3,7 +3,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use pin_project_lite::pin_project;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
+use crate::body_rate::BodyRate;
 use crate::config::Limits;
 
 /// What a connection waits for.
@@ -25,6 +26,8 @@ pub(crate) enum Awaited {
     Next,
     /// More of a request's body.
     Body,
+    /// A request's body at its least rate.
+    BodyRate,
     /// The answer to a request, which has not begun.
     Answer,
     /// That the client takes more of an answer.
@@ -39,6 +42,7 @@ impl Awaited {
             Self::Head => "head",
             Self::Next => "idle",
             Self::Body => "body",
+            Self::BodyRate => "body_rate",
             Self::Answer => "answer",
             Self::Taking => "write",
         }
@@ -47,7 +51,7 @@ impl Awaited {
     /// How long it may take.
     fn limit(self, limits: &Limits) -> Option<Duration> {
         match self {
-            Self::Nothing => None,
+            Self::Nothing | Self::BodyRate => None,
             Self::Head => Some(limits.head_timeout),
             Self::Next => Some(limits.idle_timeout),
             Self::Body => Some(limits.body_timeout),
@@ -64,6 +68,19 @@ pub(crate) trait Pulse {
 
     /// What it waits for, and a number that changes when it has come further.
     fn feel(&self) -> (Awaited, u32);
+
+    /// Progress of the request's body, if it must keep to a least rate.
+    fn body(&self) -> Option<BodyProgress> {
+        None
+    }
+}
+
+/// Progress of a request's body.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BodyProgress {
+    /// Tells the requests of a connection apart.
+    request: u32,
+    bytes: u64,
 }
 
 impl<P: Pulse> Pulse for Arc<P> {
@@ -73,6 +90,10 @@ impl<P: Pulse> Pulse for Arc<P> {
 
     fn feel(&self) -> (Awaited, u32) {
         (**self).feel()
+    }
+
+    fn body(&self) -> Option<BodyProgress> {
+        (**self).body()
     }
 }
 
@@ -85,6 +106,12 @@ pub(crate) struct Bytewise {
     /// Whether a request is there whose answer has not begun.
     is_asked: AtomicBool,
     moves: AtomicU32,
+    /// Number of requests that were handed on.
+    requests: AtomicU32,
+    /// What came since the last of them.
+    body_bytes: AtomicU64,
+    /// Tells whether a request has a body and its response has not begun.
+    has_body: AtomicBool,
 }
 
 /// What a connection of HTTP/1.1 may wait to read.
@@ -105,8 +132,22 @@ impl Bytewise {
     }
 
     /// There is more of a request's body.
-    pub(crate) fn body_goes_on(&self) {
+    pub(crate) fn body_goes_on(&self, bytes: usize) {
+        let known = self.body_bytes.load(Ordering::Relaxed);
+        self.body_bytes.store(known.saturating_add(bytes as u64), Ordering::Relaxed);
         self.moves();
+    }
+
+    /// A request with a body is handed on. Requests that were sent ahead wait for their turn before.
+    pub(crate) fn request_begins(&self) {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.body_bytes.store(0, Ordering::Relaxed);
+        self.has_body.store(true, Ordering::Relaxed);
+    }
+
+    /// Its response is there: from now on its body may come as slowly as both ends like.
+    pub(crate) fn response_begins(&self) {
+        self.has_body.store(false, Ordering::Relaxed);
     }
 
     /// Its answer has gone further, or could not.
@@ -138,6 +179,14 @@ impl Pulse for Bytewise {
             reading => reading,
         };
         (awaited, self.moves.load(Ordering::Relaxed))
+    }
+
+    fn body(&self) -> Option<BodyProgress> {
+        let (request, bytes) = (&self.requests, &self.body_bytes);
+        self.has_body.load(Ordering::Relaxed).then(|| BodyProgress {
+            request: request.load(Ordering::Relaxed),
+            bytes: bytes.load(Ordering::Relaxed),
+        })
     }
 }
 
@@ -190,7 +239,7 @@ impl<C: Future, P: Pulse> Future for SeenOut<C, P> {
             if let Poll::Ready(ended) = this.connection.as_mut().poll(cx) {
                 return Poll::Ready(Some(ended));
             }
-            match this.lateness.poll(this.pulse.feel(), cx) {
+            match this.lateness.poll(this.pulse.feel(), this.pulse.body(), cx) {
                 Poll::Ready(awaited) => {
                     cut(awaited);
                     if awaited != Awaited::Next || *this.is_ending {
@@ -220,12 +269,17 @@ struct Lateness {
     felt: (Awaited, u32),
     since: Instant,
     timer: Option<Pin<Box<Sleep>>>,
+    rate: Option<BodyRate>,
+    /// The request whose body was waited for last, and for how long in all.
+    body: (u32, Duration),
 }
 
 impl Lateness {
     /// Of a connection that has said nothing since.
     fn since(since: Instant, limits: Arc<Limits>) -> Self {
-        Self { limits, felt: (Awaited::Head, 0), since, timer: None }
+        let rate = BodyRate::of(&limits);
+        let (felt, body) = ((Awaited::Head, 0), (0, Duration::ZERO));
+        Self { limits, felt, since, timer: None, rate, body }
     }
 
     fn begin_again(&mut self) {
@@ -234,27 +288,45 @@ impl Lateness {
     }
 
     /// What was waited for too long.
-    fn poll(&mut self, felt: (Awaited, u32), cx: &mut Context<'_>) -> Poll<Awaited> {
-        let Some(limit) = felt.0.limit(&self.limits) else {
-            self.felt = felt;
-            return Poll::Pending;
-        };
-        if self.felt != felt {
-            self.felt = felt;
+    fn poll(
+        &mut self,
+        felt: (Awaited, u32),
+        body: Option<BodyProgress>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Awaited> {
+        let has_changed = self.felt != felt;
+        if has_changed && self.felt.0 == Awaited::Body {
+            self.body.1 += self.since.elapsed();
+        }
+        self.felt = felt;
+        let Some(limit) = felt.0.limit(&self.limits) else { return Poll::Pending };
+        if has_changed {
             self.since = Instant::now();
         }
-        let deadline = self.since + limit;
+        let (deadline, late) = match self.time_for(felt.0, body) {
+            Some(left) if left < limit => (self.since + left, Awaited::BodyRate),
+            _ => (self.since + limit, felt.0),
+        };
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
         if timer.deadline() > deadline {
             timer.as_mut().reset(deadline);
         }
         while timer.as_mut().poll(cx).is_ready() {
             if timer.deadline() >= deadline {
-                return Poll::Ready(felt.0);
+                return Poll::Ready(late);
             }
             timer.as_mut().reset(deadline);
         }
         Poll::Pending
+    }
+
+    /// How long a body may be waited for that has come so far.
+    fn time_for(&mut self, awaited: Awaited, body: Option<BodyProgress>) -> Option<Duration> {
+        let (rate, body) = self.rate.zip(body.filter(|_| awaited == Awaited::Body))?;
+        if self.body.0 != body.request {
+            self.body = (body.request, Duration::ZERO);
+        }
+        Some(rate.time_left(body.bytes, self.body.1))
     }
 }
 
@@ -272,8 +344,13 @@ mod tests {
         write_timeout: Duration::from_secs(3),
         idle_timeout: Duration::from_secs(5),
         answer_timeout: Duration::from_secs(60),
+        min_body_rate: Some(100),
         connections_max: 1,
         requests_max: 1,
+        max_connections_per_address: 1,
+        max_requests_per_address: 1,
+        max_abandoned_requests: 1,
+        max_upstream_connections: 1,
         streams_max: 1,
         headers_max: 1,
         header_bytes_max: 1,
@@ -284,7 +361,7 @@ mod tests {
         let begun = Instant::now();
         let mut lateness = Lateness::since(begun, Arc::new(LIMITS));
         for &(awaited, moves, millis) in waits {
-            let late = poll_fn(|cx| lateness.poll((awaited, moves), cx));
+            let late = poll_fn(|cx| lateness.poll((awaited, moves), None, cx));
             if tokio::time::timeout(Duration::from_millis(millis), late).await.is_ok() {
                 break;
             }
@@ -309,6 +386,51 @@ mod tests {
         // A head is to be whole in time, however often something of it comes.
         near(seconds(&[(Head, 0, 500), (Head, 0, 400), (Head, 0, 99_000)]).await, 1.0);
         near(seconds(&[(Next, 1, 4900), (Nothing, 2, 9000), (Next, 3, 99_000)]).await, 18.9);
+    }
+
+    /// How many seconds a body lives of which so many bytes come each second.
+    async fn body_seconds(bytes_per_second: u64, pauses: &[u64]) -> f64 {
+        let (begun, mut bytes, mut moves) = (Instant::now(), 0, 0);
+        let mut lateness = Lateness::since(begun, Arc::new(LIMITS));
+        for second in 0..100 {
+            let (second_of_wait, nothing) = (Duration::from_secs(1), (Awaited::Nothing, moves));
+            if pauses.contains(&second) {
+                let busy = poll_fn(|cx| lateness.poll(nothing, None, cx));
+                let _over = tokio::time::timeout(second_of_wait, busy).await;
+                continue;
+            }
+            let progress = Some(BodyProgress { request: 1, bytes });
+            let late = poll_fn(|cx| lateness.poll((Awaited::Body, moves), progress, cx));
+            if let Ok(late) = tokio::time::timeout(second_of_wait, late).await {
+                assert_eq!(late, Awaited::BodyRate);
+                break;
+            }
+            (bytes, moves) = (bytes + bytes_per_second, moves + 1);
+        }
+        begun.elapsed().as_secs_f64()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_keeps_to_the_least_rate() {
+        let near = |took: f64, expected: f64| assert!((took - expected).abs() < 0.01, "{took}");
+        near(body_seconds(100, &[]).await, 100.0);
+        // Two seconds are free, and then each second needs a hundred bytes.
+        near(body_seconds(60, &[]).await, 3.8);
+        near(body_seconds(1, &[]).await, 2.02);
+        // Time in which nobody asked for more does not count.
+        near(body_seconds(60, &[1, 2]).await, 5.8);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_request_is_measured_by_itself() {
+        let mut lateness = Lateness::since(Instant::now(), Arc::new(LIMITS));
+        for request in 1..=3 {
+            let progress = Some(BodyProgress { request, bytes: 0 });
+            let body = (Awaited::Body, request);
+            let late = poll_fn(|cx| lateness.poll(body, progress, cx));
+            let wait = Duration::from_millis(1900);
+            assert!(tokio::time::timeout(wait, late).await.is_err(), "{request}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,7 +7,7 @@
 mod tests;
 
 use std::collections::HashSet;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use http::header::{
@@ -20,6 +20,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Vers
 use ipnet::IpNet;
 use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
+use crate::client_ip;
 use crate::config::{Config, TenantSource};
 use crate::peer::Peer;
 use crate::request_path;
@@ -166,6 +167,12 @@ impl HeadRules {
         normalize_length(request.headers_mut())?;
         self.remove_headers_of_others(request.headers_mut(), peer);
         Ok(())
+    }
+
+    /// The address of a request's client, if `peer` is a trusted proxy that may name it.
+    pub(crate) fn forwarded_client(&self, headers: &HeaderMap, peer: &Peer) -> Option<IpAddr> {
+        let is_trusted = self.trusts(peer);
+        is_trusted.then(|| client_ip::behind_proxies(headers, peer.ip(), &self.trusted))
     }
 
     /// Tells whether the headers of `peer` are believed.

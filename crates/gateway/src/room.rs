@@ -10,11 +10,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body::{Body, Frame, SizeHint};
+use ipnet::IpNet;
 use parking_lot::{Mutex, RwLock};
-use selfsame::Idempotency;
+use selfsame::{Idempotency, Problem};
 use tokio::time::Instant;
 
+use crate::address_limit::{
+    AddressLimits, ConnectionPermit, Excess, MAX_ABANDONED_REQUESTS, RequestPermit,
+};
 use crate::config::Limits;
+use crate::peer::Peer;
+use crate::telemetry;
 
 /// How often is said that something is too much.
 const SAID_EVERY: Duration = Duration::from_secs(10);
@@ -25,19 +31,35 @@ pub(crate) struct Room {
     requests_max: AtomicUsize,
     /// Held once here, and once by each request until its answer is over.
     seats: Arc<()>,
+    pub(crate) addresses: Arc<AddressLimits>,
+    /// Peers whose connections carry requests of many clients.
+    trusted_proxies: RwLock<Arc<[IpNet]>>,
     idempotency: Idempotency,
     full: Seldom,
+    address_full: Seldom,
+    abandoned_full: Seldom,
 }
 
 /// A request's place among those that are under way.
-#[derive(Debug)]
-pub(crate) struct Seat(#[expect(dead_code, reason = "it is held")] Arc<()>);
+pub(crate) struct Seat {
+    _whole: Arc<()>,
+    _address: RequestPermit,
+}
 
 impl Room {
-    pub(crate) fn new(limits: Limits, idempotency: Idempotency) -> Self {
-        let (seats, full) = Default::default();
-        let requests_max = AtomicUsize::new(limits.requests_max);
-        Self { limits: RwLock::new(Arc::new(limits)), requests_max, seats, idempotency, full }
+    pub(crate) fn new(limits: Limits, trusted: &[IpNet], idempotency: Idempotency) -> Self {
+        let (seats, full, address_full, abandoned_full) = Default::default();
+        Self {
+            limits: RwLock::new(Arc::new(limits)),
+            requests_max: AtomicUsize::new(limits.requests_max),
+            seats,
+            addresses: AddressLimits::new(&limits),
+            trusted_proxies: RwLock::new(trusted.into()),
+            idempotency,
+            full,
+            address_full,
+            abandoned_full,
+        }
     }
 
     /// What counts for a connection that comes now.
@@ -46,25 +68,53 @@ impl Room {
     }
 
     /// Other limits, from now on.
-    pub(crate) fn change(&self, limits: Limits) {
+    pub(crate) fn change(&self, limits: Limits, trusted: &[IpNet]) {
         *self.limits.write() = Arc::new(limits);
+        *self.trusted_proxies.write() = trusted.into();
+        self.addresses.set(&limits);
         self.requests_max.store(limits.requests_max, Ordering::Relaxed);
     }
 
-    /// A seat for one request more, if there is one. Work whose client has left has one, too; those
-    /// who wait for another's run have a limit of their own.
-    pub(crate) fn seat(&self) -> Option<Seat> {
-        let asked = Arc::strong_count(&self.seats) - 1;
+    /// Counts a connection against its peer's address; none where many clients share it.
+    pub(crate) fn connection(&self, peer: &Peer) -> Result<Option<ConnectionPermit>, Excess> {
+        match peer.is_among(&self.trusted_proxies.read()) {
+            true => Ok(None),
+            false => self.addresses.connection(peer.ip()).map(Some),
+        }
+    }
+
+    /// A seat for one request more, which its address has a permit for. Work whose client has left has one,
+    /// too; those who wait for another's run have a limit of their own.
+    pub(crate) fn seat(&self, permit: RequestPermit) -> Result<Seat, Problem> {
+        let asked = Arc::strong_count(&self.seats) - 1 + self.addresses.abandoned();
         let busy = asked.max(self.idempotency.running());
         let max = self.requests_max.load(Ordering::Relaxed);
         if busy >= max && busy.saturating_sub(self.idempotency.waiting()) >= max {
-            metrics::counter!("selfsame_shed_requests_total").increment(1);
+            telemetry::shed("max_requests");
             if self.full.is_due() {
                 tracing::warn!(max, "too many requests are under way: others are refused");
             }
-            return None;
+            return Err(Problem::Overloaded);
         }
-        Some(Seat(self.seats.clone()))
+        Ok(Seat { _whole: self.seats.clone(), _address: permit })
+    }
+
+    /// Counts a request that is refused because its address has no share left.
+    pub(crate) fn refuse(&self, excess: &Excess) -> Problem {
+        let Excess { address, setting, max } = *excess;
+        telemetry::shed(setting);
+        let (throttle, what) = match setting {
+            MAX_ABANDONED_REQUESTS => (&self.abandoned_full, "left too many runs behind"),
+            _ => (&self.address_full, "has too many requests under way"),
+        };
+        if throttle.is_due() {
+            tracing::warn!(
+                %address, setting, max,
+                "a client address {what}: its requests are refused; if it is a load balancer's, name it \
+                 in trusted_proxies"
+            );
+        }
+        Problem::TooManyRequests
     }
 }
 

@@ -20,7 +20,7 @@ use crate::route_table::{Entry, RouteTable};
 use crate::status::{LookUp, StatusPage};
 use crate::tenant;
 use crate::tls::files::Unfit;
-use crate::upstream::{Outward, Upstream, Upstreams};
+use crate::upstream::{ConnectionLimits, Outward, Upstream, Upstreams};
 
 /// The upstream behind one route's policy.
 #[derive(Clone)]
@@ -99,13 +99,14 @@ impl Protection {
         config: &Config,
         idempotency: &Idempotency,
         invitation: Option<&Invitation>,
+        connections: &Arc<ConnectionLimits>,
     ) -> Result<Self, Unfit> {
         let trusted: Arc<[IpNet]> = config.trusted_proxies.clone().into();
         let verifier = config
             .jwt
             .as_ref()
             .map(|jwt| Arc::new(Verifier::new(jwt).expect("the configuration was checked")));
-        let outward = Outward::open(config)?;
+        let outward = Outward::open(config, connections)?;
         let auth = config.forward_auth.as_ref();
         let ask = |role| {
             auth.map(|auth| Arc::new(ForwardAuth::new(auth, role, &outward, trusted.clone())))

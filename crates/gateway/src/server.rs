@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response, StatusCode};
+use http_body::Body as _;
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -16,18 +17,20 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::address_limit::Excess;
 use crate::config::Limits;
 use crate::door::{Body, Door, Entered};
 use crate::framing::Watched;
 use crate::http2::{Noted, Streams};
 use crate::pace::{self, Awaited, Terms};
+use crate::peer::Peer;
 use crate::preface::Spoken;
 use crate::request_head::UNCLEAR_END;
 use crate::room::{Room, Seated, Seldom};
 use crate::tls::{Secured, Tls};
 use crate::unread::Patient;
 use crate::workers::Workers;
-use crate::{http2, upgrade};
+use crate::{http2, telemetry, upgrade};
 
 /// How long to pause when no connection can be accepted, for instance for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -40,18 +43,27 @@ pub(crate) async fn accept(
     room: &Room,
     stop: &CancellationToken,
 ) {
-    let (full, failing) = (Seldom::default(), Seldom::default());
+    let (full, address_full, failing) = (Seldom::default(), Seldom::default(), Seldom::default());
     while let Some(accepted) = stop.run_until_cancelled(listener.accept()).await {
         let max = room.limits().connections_max;
         let taken = match accepted {
             Ok(_) if workers.connections() >= max => {
-                metrics::counter!("selfsame_refused_connections_total").increment(1);
+                telemetry::refused_connection("max_connections");
                 if full.is_due() {
                     tracing::warn!(max, "too many clients are connected: others are turned away");
                 }
                 continue;
             }
-            Ok((stream, peer)) => workers.take(stream, peer).await,
+            Ok((stream, address)) => {
+                let peer = Peer { address, is_encrypted: false, holder: None };
+                match room.connection(&peer) {
+                    Ok(permit) => workers.take(stream, peer, permit).await,
+                    Err(excess) => {
+                        refuse(&excess, &address_full);
+                        continue;
+                    }
+                }
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = taken {
@@ -60,6 +72,19 @@ pub(crate) async fn accept(
             }
             tokio::time::sleep(ACCEPT_PAUSE).await;
         }
+    }
+}
+
+/// Counts a connection that is closed because its address has too many.
+fn refuse(excess: &Excess, throttle: &Seldom) {
+    let Excess { address, setting, max } = excess;
+    telemetry::refused_connection(setting);
+    if throttle.is_due() {
+        tracing::warn!(
+            %address, setting, max,
+            "a client address has too many connections: others of it are closed; if it is a load \
+             balancer's, name it in trusted_proxies"
+        );
     }
 }
 
@@ -133,12 +158,22 @@ where
     let framing = stream.framing();
     let pulse = framing.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
-        upgrade::expect(&mut request, &door.tunnels);
+        upgrade::expect(&mut request, &door.tunnels, door.permit.as_ref());
+        let measured = (!request.body().is_end_stream()).then(|| framing.clone());
+        if let Some(framing) = &measured {
+            framing.request_begins();
+        }
         let entered = match framing.is_clear(request.headers()) {
             true => door.enter(request),
             false => Entered::refused(UNCLEAR_END, request.version()),
         };
-        async move { Ok::<_, Infallible>(entered.await) }
+        async move {
+            let response = entered.await;
+            if let Some(framing) = measured {
+                framing.response_begins();
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut builder = http1::Builder::new();
     builder
@@ -170,13 +205,17 @@ where
         let open = streams.open();
         http2::join_cookies(request.headers_mut());
         let fits = request.headers().len() <= limits.headers_max;
-        let body = |body| Patient::new(body, limits.body_timeout);
-        let entered = fits.then(|| door.enter(request.map(body)));
+        let (parts, body) = request.into_parts();
+        let (body, rate_check) = Patient::new(body, &limits);
+        let entered = fits.then(|| door.enter(Request::from_parts(parts, body)));
         async move {
-            let response = match entered {
+            let mut response = match entered {
                 Some(entered) => entered.await,
                 None => bare(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE),
             };
+            if rate_check.is_some_and(|check| check.end()) {
+                response = Entered::too_slow().await;
+            }
             Ok::<_, Infallible>(response.map(|body| open.answer(body)))
         }
     });

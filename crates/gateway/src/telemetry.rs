@@ -7,6 +7,9 @@ use anyhow::{Context, Result};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
+use crate::address_limit::{
+    ABANDONED, MAX_ABANDONED_REQUESTS, MAX_CONNECTIONS_PER_ADDRESS, MAX_REQUESTS_PER_ADDRESS,
+};
 use crate::background;
 use crate::printable::{LogForm, LogWriter};
 
@@ -15,7 +18,7 @@ const LOG_VARIABLE: &str = "SELFSAME_LOG";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 /// The counters that have no labels.
-const COUNTERS: [&str; 11] = [
+const COUNTERS: [&str; 9] = [
     "selfsame_fenced_writes_total",
     "selfsame_leases_expired_total",
     "selfsame_reaped_total",
@@ -24,16 +27,29 @@ const COUNTERS: [&str; 11] = [
     "selfsame_erased_total",
     "selfsame_held_total",
     "selfsame_tls_failures_total",
-    "selfsame_shed_requests_total",
-    "selfsame_refused_connections_total",
     "selfsame_removed_headers_total",
 ];
+/// Settings that refuse requests.
+const SHED_REASONS: [&str; 4] =
+    ["max_requests", MAX_REQUESTS_PER_ADDRESS, MAX_ABANDONED_REQUESTS, "max_upstream_connections"];
+/// Settings that refuse connections.
+const REFUSED_REASONS: [&str; 2] = ["max_connections", MAX_CONNECTIONS_PER_ADDRESS];
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// Counts a configuration that was read again, and taken or not.
 pub(crate) fn reloaded(is_taken: bool) {
     let result = if is_taken { "taken" } else { "refused" };
     metrics::counter!("selfsame_reloads_total", "result" => result).increment(1);
+}
+
+/// Counts a request that is refused before anything is done for it, by the setting that refuses it.
+pub(crate) fn shed(setting: &'static str) {
+    metrics::counter!("selfsame_shed_requests_total", "reason" => setting).increment(1);
+}
+
+/// Counts a connection that is refused, by the setting that refuses it.
+pub(crate) fn refused_connection(setting: &'static str) {
+    metrics::counter!("selfsame_refused_connections_total", "reason" => setting).increment(1);
 }
 
 /// Logs as JSON, one object a line; as plain text where a person watches.
@@ -67,6 +83,13 @@ pub(crate) fn metrics() -> Result<PrometheusHandle> {
     for name in COUNTERS {
         metrics::counter!(name).increment(0);
     }
+    for reason in SHED_REASONS {
+        metrics::counter!("selfsame_shed_requests_total", "reason" => reason).increment(0);
+    }
+    for reason in REFUSED_REASONS {
+        metrics::counter!("selfsame_refused_connections_total", "reason" => reason).increment(0);
+    }
     metrics::gauge!("selfsame_in_flight").set(0.0);
+    metrics::gauge!(ABANDONED).set(0.0);
     Ok(handle)
 }

@@ -1,11 +1,12 @@
 //! [`Patient`]: a request's body over HTTP/2, whose rest is read even where nobody wants it, and which may
-//! stand still for so long only.
+//! stand still for so long only, and keep to a least rate until its response begins.
 //!
 //! An answer that does not wait for the body is followed by a reset, which asks the client to stop
 //! sending. Not every client gets to read the answer then; most of what is refused is small.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,9 +14,12 @@ use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use selfsame::BoxError;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use crate::background;
+use crate::body_rate::{BodyRate, RateCheck};
+use crate::config::Limits;
+use crate::pace::{self, Awaited};
 
 /// How much is read for nobody.
 const REST_BYTES_MAX: usize = 1024 * 1024;
@@ -28,13 +32,72 @@ pub(crate) struct Patient {
     body: Option<Incoming>,
     /// How long it may stand still.
     patience: Duration,
+    /// Since when it does.
+    still_since: Option<Instant>,
     /// Set while it does: what comes with its head needs none.
     timer: Option<Pin<Box<Sleep>>>,
+    meter: Option<Meter>,
+}
+
+/// Measures the rate of a body.
+struct Meter {
+    rate: BodyRate,
+    check: Arc<RateCheck>,
+    bytes: u64,
+    /// Time in which nothing came, although it was asked for.
+    waited: Duration,
 }
 
 impl Patient {
-    pub(crate) fn new(body: Incoming, patience: Duration) -> Self {
-        Self { body: Some(body), patience, timer: None }
+    /// Limits `body`. The check ends when the response begins.
+    pub(crate) fn new(body: Incoming, limits: &Limits) -> (Self, Option<Arc<RateCheck>>) {
+        let rate = BodyRate::of(limits).filter(|_| !body.is_end_stream());
+        let meter = rate.map(|rate| {
+            let (check, bytes, waited) = Default::default();
+            Meter { rate, check, bytes, waited }
+        });
+        let check = meter.as_ref().map(|meter| meter.check.clone());
+        let patience = limits.body_timeout;
+        (Self { body: Some(body), patience, still_since: None, timer: None, meter }, check)
+    }
+
+    /// Takes note of what has come.
+    fn received(&mut self, bytes: usize) {
+        self.timer = None;
+        let waited = self.still_since.take().map(|since| since.elapsed());
+        if let Some(meter) = &mut self.meter {
+            meter.bytes += bytes as u64;
+            meter.waited += waited.unwrap_or_default();
+        }
+    }
+
+    /// Waits until the body has stood still for too long, or is too slow.
+    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<&'static str> {
+        let since = *self.still_since.get_or_insert_with(Instant::now);
+        let still_until = since + self.patience;
+        loop {
+            self.meter.take_if(|meter| meter.check.has_ended());
+            let slow_at = self
+                .meter
+                .as_ref()
+                .map(|meter| since + meter.rate.time_left(meter.bytes, meter.waited));
+            let slow_at = slow_at.filter(|slow_at| *slow_at < still_until);
+            let deadline = slow_at.unwrap_or(still_until);
+            let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(deadline)));
+            if timer.deadline() != deadline {
+                timer.as_mut().reset(deadline);
+            }
+            ready!(timer.as_mut().poll(cx));
+            if slow_at.is_none() {
+                return Poll::Ready("the body stands still");
+            }
+            if self.meter.as_ref().is_some_and(|meter| meter.check.fail()) {
+                pace::cut(Awaited::BodyRate);
+                // The rest would come as slowly: nothing of it is waited for.
+                self.body = None;
+                return Poll::Ready("the body is too slow");
+            }
+        }
     }
 }
 
@@ -63,14 +126,14 @@ impl Body for Patient {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Self { body, patience, timer } = &mut *self;
-        let Some(body) = body else { return Poll::Ready(None) };
+        let Some(body) = &mut self.body else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
-            *timer = None;
+            let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
+            let bytes = data.map_or(0, Bytes::len);
+            self.received(bytes);
             return Poll::Ready(frame.map(|frame| frame.map_err(Into::into)));
         }
-        let timer = timer.get_or_insert_with(|| Box::pin(sleep(*patience)));
-        timer.as_mut().poll(cx).map(|()| Some(Err("the body stands still".into())))
+        self.poll_late(cx).map(|late| Some(Err(late.into())))
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,6 +1,8 @@
 //! Connections that leave HTTP, such as those of WebSockets: their bytes are passed on both ways, and
 //! nobody looks at them any more.
 
+use std::sync::Arc;
+
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, Version};
@@ -11,23 +13,32 @@ use tokio::io::copy_bidirectional;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
+use crate::address_limit::ConnectionPermit;
 use crate::background;
 
 /// Those that have left HTTP and are still open; one of it is held by each.
 #[derive(Clone)]
-struct Place(TaskTracker);
+struct Place {
+    open: TaskTracker,
+    permit: Option<Arc<ConnectionPermit>>,
+}
 
 /// A client's wish to go on in another protocol.
 pub(crate) struct Wish {
     client: OnUpgrade,
     protocol: HeaderValue,
     place: TaskTrackerToken,
+    permit: Option<Arc<ConnectionPermit>>,
 }
 
 /// Notes where a connection counts, should `request` take it out of HTTP.
-pub(crate) fn expect<B>(request: &mut Request<B>, open: &TaskTracker) {
+pub(crate) fn expect<B>(
+    request: &mut Request<B>,
+    open: &TaskTracker,
+    permit: Option<&Arc<ConnectionPermit>>,
+) {
     if request.extensions().get::<OnUpgrade>().is_some() {
-        request.extensions_mut().insert(Place(open.clone()));
+        request.extensions_mut().insert(Place { open: open.clone(), permit: permit.cloned() });
     }
 }
 
@@ -35,7 +46,7 @@ impl Wish {
     /// The wish of a request that only passes. Work that is claimed ends with an answer.
     pub(crate) fn of(parts: &mut Parts) -> Option<Self> {
         let client = parts.extensions.remove::<OnUpgrade>()?;
-        let Place(open) = parts.extensions.remove()?;
+        let Place { open, permit } = parts.extensions.remove()?;
         if parts.version != Version::HTTP_11 || parts.extensions.get::<Run>().is_some() {
             return None;
         }
@@ -44,7 +55,7 @@ impl Wish {
         if protocols.next().is_some() {
             return None;
         }
-        Some(Self { client, protocol, place: open.token() })
+        Some(Self { client, protocol, place: open.token(), permit })
     }
 
     /// Tells the upstream.
@@ -56,7 +67,7 @@ impl Wish {
     /// Lets both ends talk, once the client has got this answer.
     pub(crate) fn fulfil<B>(self, response: &mut Response<B>) {
         let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return };
-        let Self { client, place, .. } = self;
+        let Self { client, place, permit, .. } = self;
         background::spawn(async move {
             match tokio::try_join!(client, server) {
                 Ok((client, server)) => {
@@ -67,7 +78,7 @@ impl Wish {
                 }
                 Err(error) => tracing::debug!(%error, "a connection did not leave HTTP"),
             }
-            drop(place);
+            drop((place, permit));
         });
     }
 }

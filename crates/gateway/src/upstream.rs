@@ -3,6 +3,7 @@
 //! Never sent, sent without a whole answer, answered: only the first is safe to try again, so a
 //! request of which one byte went out is never sent twice.
 
+mod connection_limit;
 mod failures;
 mod headers;
 mod http2;
@@ -34,6 +35,7 @@ use selfsame::{BoxError, Dialect, Problem, Profile, Run};
 use selfsame_core::headers::SELFSAME_ATTEMPT;
 use tower_service::Service;
 
+use crate::address_limit::RunPermit;
 use crate::checkpoints::Invitation;
 use crate::config::{self, Config, Protocol};
 use crate::forwarded;
@@ -41,6 +43,8 @@ use crate::peer::Peer;
 use crate::request_head::{HeadRules, clean_trailers};
 use crate::tls::files::Unfit;
 use crate::upgrade::Wish;
+pub(crate) use connection_limit::ConnectionLimits;
+use connection_limit::TooManyConnections;
 use failures::{About, Failures};
 use http2::{Connections, Slot};
 pub(crate) use inquiry::Inquiry;
@@ -109,6 +113,7 @@ pub(crate) struct Outward {
     connect_timeout: Duration,
     /// By host and port, for all threads.
     failures: Arc<Mutex<HashMap<Authority, Arc<Failures>>>>,
+    connections: Arc<ConnectionLimits>,
     /// There where an upstream is spoken to over TLS.
     tls: Option<Arc<ClientTls>>,
 }
@@ -118,10 +123,14 @@ impl Outward {
     ///
     /// # Errors
     /// A file that is of no use.
-    pub(crate) fn open(config: &Config) -> Result<Self, Unfit> {
+    pub(crate) fn open(
+        config: &Config,
+        connections: &Arc<ConnectionLimits>,
+    ) -> Result<Self, Unfit> {
         let tls = config.has_encrypted_upstream().then(|| ClientTls::open(&config.upstream_tls));
         let tls = tls.transpose()?.map(Arc::new);
-        Ok(Self { connect_timeout: config.connect_timeout, failures: Arc::default(), tls })
+        let (connect_timeout, failures) = (config.connect_timeout, Arc::default());
+        Ok(Self { connect_timeout, failures, connections: connections.clone(), tls })
     }
 
     /// The same, where each host must show a certificate for its own name.
@@ -136,7 +145,8 @@ impl Outward {
     }
 
     fn connector(&self, tcp: HttpConnector, address: &config::Upstream) -> Connector {
-        Connector::new(tcp, address, self.tls.as_deref(), self.connect_timeout)
+        let limit = self.connections.of(&address.authority);
+        Connector::new(tcp, address, self.tls.as_deref(), self.connect_timeout, limit)
     }
 
     /// Whether a connection to `address` would be the same with `other`.
@@ -220,7 +230,7 @@ impl Upstream {
                     };
                     wish.fulfil(&mut response);
                 }
-                Forwarded::Answered(response.map(|body| Answered { body, _slot: None }))
+                Forwarded::Answered(response.map(|body| Answered::new(body, None)))
             }
             Err(error) if error.is_connect() || tls::was_turned_away(&error) => {
                 Forwarded::NeverSent(error.into())
@@ -285,8 +295,9 @@ where
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let upstream = self.clone();
+        let permit = request.extensions_mut().remove::<RunPermit>();
         Box::pin(async move {
             let dialect = upstream.dialect.to_sender_of(request.headers());
             let run = request.extensions().get::<Run>();
@@ -295,14 +306,23 @@ where
                 method: request.method().clone(),
                 uri: request.uri().clone(),
             };
-            Ok(match upstream.forward(request).await {
-                Forwarded::Answered(response) => {
+            let mut response = match upstream.forward(request).await {
+                Forwarded::Answered(mut response) => {
                     upstream.is_back();
+                    response.body_mut()._permit.clone_from(&permit);
                     answered(response)
                 }
-                Forwarded::NeverSent(error) => upstream.unreachable(&*error, about, &dialect),
+                Forwarded::NeverSent(error) => match TooManyConnections::cause_of(&*error) {
+                    Some(reached) => upstream.overloaded(reached, &dialect),
+                    None => upstream.unreachable(&*error, about, &dialect),
+                },
                 Forwarded::AnswerLost(error) => upstream.answer_lost(&*error, about, &dialect),
-            })
+            };
+            if let Some(permit) = permit {
+                // The layer keeps it until the run is recorded.
+                response.extensions_mut().insert(permit);
+            }
+            Ok(response)
         })
     }
 }
@@ -352,6 +372,14 @@ impl Body for Outgoing {
 pub(crate) struct Answered {
     body: Incoming,
     _slot: Option<Slot>,
+    /// Counts the run of a large response until it is read, also if its client is gone.
+    _permit: Option<RunPermit>,
+}
+
+impl Answered {
+    fn new(body: Incoming, slot: Option<Slot>) -> Self {
+        Self { body, _slot: slot, _permit: None }
+    }
 }
 
 impl Body for Answered {

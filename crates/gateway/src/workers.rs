@@ -5,7 +5,6 @@
 //! costs.
 
 use std::io;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
@@ -16,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::address_limit::ConnectionPermit;
 use crate::background;
 use crate::door::Door;
 use crate::peer::Peer;
@@ -47,7 +47,8 @@ struct Worker {
 /// A connection on its way to its worker.
 struct Arrived {
     stream: std::net::TcpStream,
-    peer: SocketAddr,
+    peer: Peer,
+    permit: Option<ConnectionPermit>,
     place: Arc<()>,
 }
 
@@ -86,10 +87,16 @@ impl Workers {
     }
 
     /// Hands a connection to whoever has the fewest.
-    pub(crate) async fn take(&self, stream: TcpStream, peer: SocketAddr) -> io::Result<()> {
+    pub(crate) async fn take(
+        &self,
+        stream: TcpStream,
+        peer: Peer,
+        permit: Option<ConnectionPermit>,
+    ) -> io::Result<()> {
         let fewest = self.all.iter().min_by_key(|worker| Arc::strong_count(&worker.place));
         let worker = fewest.expect("there is at least one core");
-        let arrived = Arrived { stream: stream.into_std()?, peer, place: worker.place.clone() };
+        let (stream, place) = (stream.into_std()?, worker.place.clone());
+        let arrived = Arrived { stream, peer, permit, place };
         worker.arriving.send(arrived).await.map_err(|_| io::Error::other("a worker is gone"))
     }
 
@@ -153,10 +160,9 @@ async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: Can
                 arrived.recv().await
             }
         };
-        let Some(Arrived { stream, peer, place }) = next else { break };
-        let peer = Peer { address: peer, is_encrypted: false, holder: None };
+        let Some(Arrived { stream, peer, permit, place }) = next else { break };
         let Serving { routes, tls, room, tunnels } = serving.clone();
-        let door = Door { peer, routes, room, tunnels };
+        let door = Door { peer, permit: permit.map(Arc::new), routes, room, tunnels };
         let (stop, watcher) = (stop.clone(), graceful.watcher());
         background::spawn(async move {
             server::connection(stream, door, tls, stop, watcher).await;

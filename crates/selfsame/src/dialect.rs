@@ -124,7 +124,11 @@ impl Dialect {
         headers.insert(LINK, HeaderValue::from_str(&link).expect("a URL and a slug are ASCII"));
         self.advise(headers, problem.is_retryable());
         let is_soon_over = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
-        if is_soon_over || matches!(problem, Problem::InProgress | Problem::TooManyKeys) {
+        let is_busy = matches!(
+            problem,
+            Problem::InProgress | Problem::TooManyKeys | Problem::TooManyRequests
+        );
+        if is_soon_over || is_busy {
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         }
         cors::open(headers, &self.manners.readers, self.sender.as_ref());

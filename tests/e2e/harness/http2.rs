@@ -1,12 +1,12 @@
 //! A client that speaks HTTP/2, all its requests on one connection.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use bytes::Bytes;
 use h2::SendStream;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
 use super::Answer;
@@ -20,7 +20,15 @@ pub(crate) struct Http2 {
 
 impl Http2 {
     pub(crate) async fn connect(to: SocketAddr) -> Self {
-        let stream = TcpStream::connect(to).await.expect("a connection");
+        Self::over(TcpStream::connect(to).await.expect("a connection")).await
+    }
+
+    /// As [`connect`](Self::connect), from another address of this machine.
+    pub(crate) async fn connect_from(source: Ipv4Addr, to: SocketAddr) -> Self {
+        Self::over(connect_from(source, to).await).await
+    }
+
+    async fn over(stream: TcpStream) -> Self {
         let (sender, connection) = h2::client::handshake(stream).await.expect("a handshake");
         Self { sender, driving: JoinSet::from_iter([connection]) }
     }
@@ -55,6 +63,13 @@ impl Http2 {
     pub(crate) async fn closed(mut self) -> Result<(), h2::Error> {
         self.driving.join_next().await.expect("a connection").expect("no panic")
     }
+}
+
+/// A connection from another address of this machine.
+pub(crate) async fn connect_from(source: Ipv4Addr, to: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind((source, 0).into()).expect("an address of this machine");
+    socket.connect(to).await.expect("a connection")
 }
 
 /// The whole answer.

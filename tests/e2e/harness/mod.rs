@@ -28,7 +28,7 @@ pub(crate) use frames::{
 };
 pub(crate) use gate::Gate;
 pub(crate) use gateway::{Gateway, Setup, binary};
-pub(crate) use http2::{Http2, read};
+pub(crate) use http2::{Http2, connect_from, read};
 pub(crate) use ledger::{Effect, Ledger, Then, reply};
 pub(crate) use packages::{with_node_packages, with_python_packages};
 pub(crate) use random::Random;

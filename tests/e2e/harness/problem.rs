@@ -6,7 +6,7 @@ use super::Answer;
 
 /// The contract's refusals: slug, status, whether a retry can help (where that is fixed), and
 /// whether `Retry-After` is due.
-const REFUSALS: [(&str, u16, Option<bool>, bool); 16] = [
+const REFUSALS: [(&str, u16, Option<bool>, bool); 17] = [
     ("missing-key", 400, Some(false), false),
     ("invalid-key", 400, Some(false), false),
     ("missing-tenant", 401, Some(false), false),
@@ -22,6 +22,7 @@ const REFUSALS: [(&str, u16, Option<bool>, bool); 16] = [
     ("store-unavailable", 503, Some(true), true),
     ("auth-unavailable", 503, Some(true), true),
     ("overloaded", 503, Some(true), true),
+    ("too-many-requests", 429, Some(true), true),
     ("upstream-timeout", 504, Some(true), false),
 ];
 

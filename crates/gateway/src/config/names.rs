@@ -52,6 +52,8 @@ pub(super) const LIMITS: Vocabulary = Vocabulary {
     table: "limits",
     names: &[
         &["max_connections", "max_requests", "max_streams", "max_headers", "max_header_bytes"],
+        &["max_connections_per_address", "max_requests_per_address", "max_abandoned_requests"],
+        &["max_upstream_connections", "min_body_rate"],
         &["head_timeout", "body_timeout", "answer_timeout", "write_timeout", "idle_timeout"],
     ],
 };

@@ -84,6 +84,7 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
         Problem::Overloaded
+        | Problem::TooManyRequests
         | Problem::UpstreamUnreachable
         | Problem::UpstreamFailed { held: true } => true,
         Problem::UpstreamFailed { held: false } => {
@@ -183,6 +184,12 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
         Problem::Overloaded => (
             "This one was not looked at, and its key is as it was.",
             "Wait for as long as `Retry-After` says, then send the same request with the same key.",
+        ),
+        Problem::TooManyRequests => (
+            "Your address has as many requests under way as it may, those that you no longer wait for \
+             included. This one was not looked at, and its key is as it was.",
+            "Wait for as long as `Retry-After` says, then send the same request with the same key. Send \
+             fewer at a time.",
         ),
         Problem::RecordDamaged => (
             "It is neither given out nor done again until the people behind this service have \

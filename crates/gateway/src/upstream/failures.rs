@@ -6,13 +6,17 @@ use http_body_util::{Either, Full};
 use selfsame::{Dialect, LogThrottle, Outcome, Problem, ProblemDetails};
 use selfsame_core::RecordId;
 
+use super::connection_limit::TooManyConnections;
 use super::{Upstream, UpstreamBody};
+use crate::room::Seldom;
+use crate::telemetry;
 
 /// Failures to reach the upstream, and answers of it that were lost.
 #[derive(Default)]
 pub(super) struct Failures {
     unreached: LogThrottle,
     lost: LogThrottle,
+    full: Seldom,
 }
 
 /// The request that a failure is about, for the log.
@@ -33,6 +37,26 @@ impl Upstream {
         let details = ProblemDetails::new(Problem::UpstreamUnreachable, detail);
         let failed = self.failures.unreached.failed();
         self.log(failed, error, about, &details, "the upstream cannot be reached");
+        stand_in(dialect.response(&details), Outcome::NeverRan)
+    }
+
+    /// The response to a request that was not sent because there are too many connections.
+    pub(super) fn overloaded(
+        &self,
+        reached: TooManyConnections,
+        dialect: &Dialect,
+    ) -> Response<UpstreamBody> {
+        telemetry::shed("max_upstream_connections");
+        if self.failures.full.is_due() {
+            let (upstream, route, max) = (&self.address.authority, &*self.route, reached.max);
+            tracing::warn!(
+                %upstream, route, max, setting = "max_upstream_connections",
+                "there are too many connections to the upstream: requests are refused"
+            );
+        }
+        let detail =
+            "too many requests are on their way to the service; this one was not sent, try again";
+        let details = ProblemDetails::new(Problem::Overloaded, detail);
         stand_in(dialect.response(&details), Outcome::NeverRan)
     }
 

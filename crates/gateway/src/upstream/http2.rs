@@ -18,6 +18,7 @@ use selfsame::BoxError;
 use tokio::time::{Instant, timeout};
 use tower_service::Service;
 
+use super::connection_limit::TooManyConnections;
 use super::tls::Connector;
 use super::{Answered, Forwarded, Outgoing, Outward, POOL_IDLE, PROBE_AFTER};
 use crate::{background, config};
@@ -98,7 +99,7 @@ impl Connections {
             let mut error = match sender.try_send_request(request).await {
                 Ok(response) => {
                     return Forwarded::Answered(
-                        response.map(|body| Answered { body, _slot: Some(slot) }),
+                        response.map(|body| Answered::new(body, Some(slot))),
                     );
                 }
                 Err(error) => error,
@@ -125,7 +126,13 @@ impl Connections {
         if let Some(found) = self.with_room() {
             return Ok(found);
         }
-        let stream = self.connector.clone().call(self.address.clone()).await?;
+        let stream = match self.connector.clone().call(self.address.clone()).await {
+            // Requests share the connections that there are.
+            Err(error) if TooManyConnections::cause_of(&*error).is_some() => {
+                return self.least_used(usize::MAX).ok_or(error);
+            }
+            connected => connected?,
+        };
         let turned_away = stream.inner().turned_away();
         let (sender, connection) = Builder::new(TokioExecutor::new())
             .max_header_list_size(HEAD_BYTES_MAX)
@@ -142,11 +149,19 @@ impl Connections {
     }
 
     fn with_room(&self) -> Option<Seat> {
+        let is_full = {
+            let mut open = self.open.lock();
+            open.retain(|connection| !connection.seat.sender.is_closed() && !connection.is_stale());
+            open.len() >= CONNECTIONS_MAX
+        };
+        self.least_used(if is_full { usize::MAX } else { STREAMS_MAX })
+    }
+
+    /// The connection with the fewest requests, if those are less than `streams_max`.
+    fn least_used(&self, streams_max: usize) -> Option<Seat> {
         let mut open = self.open.lock();
-        open.retain(|connection| !connection.seat.sender.is_closed() && !connection.is_stale());
-        let is_full = open.len() >= CONNECTIONS_MAX;
         let least = open.iter_mut().min_by_key(|connection| connection.under_way())?;
-        if least.under_way() >= STREAMS_MAX && !is_full {
+        if least.under_way() >= streams_max {
             return None;
         }
         least.used_at = Instant::now();

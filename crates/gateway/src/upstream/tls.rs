@@ -22,6 +22,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tower_service::Service;
 
+use super::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::config::{self, Protocol};
 use crate::tls::files::{self, Unfit};
 
@@ -107,6 +108,7 @@ pub(super) struct Connector {
     tcp: HttpConnector,
     tls: Option<Encryption>,
     connect_timeout: Duration,
+    limit: ConnectionLimit,
 }
 
 #[derive(Clone)]
@@ -123,6 +125,7 @@ impl Connector {
         address: &config::Upstream,
         tls: Option<&ClientTls>,
         connect_timeout: Duration,
+        limit: ConnectionLimit,
     ) -> Self {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(connect_timeout));
@@ -135,7 +138,7 @@ impl Connector {
                 protocol: address.protocol,
             }
         });
-        Self { tcp, tls, connect_timeout }
+        Self { tcp, tls, connect_timeout, limit }
     }
 }
 
@@ -149,14 +152,18 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, address: Uri) -> Self::Future {
+        let permit = match self.limit.acquire() {
+            Ok(permit) => permit,
+            Err(refused) => return Box::pin(async move { Err(refused.into()) }),
+        };
         let (connecting, tls) = (self.tcp.call(address), self.tls.clone());
         // For both together: a server that accepts and says nothing holds nobody up for longer.
         let connect_timeout = self.connect_timeout;
         Box::pin(async move {
             let Some(tls) = tls else {
-                return Ok(TokioIo::new(Wire::Clear(connecting.await?.into_inner())));
+                return Ok(TokioIo::new(Wire::Clear(connecting.await?.into_inner(), permit)));
             };
-            let encrypted = async { tls.encrypt(connecting.await?.into_inner()).await };
+            let encrypted = async { tls.encrypt(connecting.await?.into_inner(), permit).await };
             let encrypted = timeout(connect_timeout, encrypted).await;
             encrypted.map_err(|_| "the TLS handshake took too long")?
         })
@@ -164,21 +171,25 @@ impl Service<Uri> for Connector {
 }
 
 impl Encryption {
-    async fn encrypt(&self, stream: TcpStream) -> Result<TokioIo<Wire>, BoxError> {
+    async fn encrypt(
+        &self,
+        stream: TcpStream,
+        permit: ConnectionPermit,
+    ) -> Result<TokioIo<Wire>, BoxError> {
         let stream = self.connector.connect(self.server_name.clone(), stream).await?;
         let agreed = stream.get_ref().1.alpn_protocol();
         if self.protocol == Protocol::Http2 && agreed != Some(b"h2") {
             return Err("the server does not speak HTTP/2 over TLS".into());
         }
         let turned_away = Arc::default();
-        let guarded = Guarded { stream, has_heard: false, turned_away };
+        let guarded = Guarded { stream, has_heard: false, turned_away, _permit: permit };
         Ok(TokioIo::new(Wire::Encrypted(Box::new(guarded))))
     }
 }
 
 /// A connection to the upstream.
 pub(super) enum Wire {
-    Clear(TcpStream),
+    Clear(TcpStream, #[expect(dead_code, reason = "it is held")] ConnectionPermit),
     /// Boxed, because it is some kilobytes.
     Encrypted(Box<Guarded>),
 }
@@ -187,7 +198,7 @@ impl Wire {
     /// Whether it turns out that the upstream did not let us in.
     pub(super) fn turned_away(&self) -> Arc<AtomicBool> {
         match self {
-            Self::Clear(_) => Arc::default(),
+            Self::Clear(..) => Arc::default(),
             Self::Encrypted(guarded) => guarded.turned_away.clone(),
         }
     }
@@ -202,6 +213,7 @@ pub(super) struct Guarded {
     /// Whether anything came that was meant for us: then we were let in.
     has_heard: bool,
     turned_away: Arc<AtomicBool>,
+    _permit: ConnectionPermit,
 }
 
 impl Guarded {
@@ -306,7 +318,7 @@ impl AsyncRead for Wire {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Clear(stream, _) => Pin::new(stream).poll_read(cx, buf),
             Self::Encrypted(guarded) => {
                 let before = buf.filled().len();
                 let read = Pin::new(&mut guarded.stream).poll_read(cx, buf);
@@ -324,7 +336,7 @@ impl AsyncWrite for Wire {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Clear(stream, _) => Pin::new(stream).poll_write(cx, bytes),
             Self::Encrypted(guarded) => {
                 let written = Pin::new(&mut guarded.stream).poll_write(cx, bytes);
                 guarded.written(written, cx)
@@ -338,7 +350,7 @@ impl AsyncWrite for Wire {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Self::Clear(stream, _) => Pin::new(stream).poll_write_vectored(cx, slices),
             Self::Encrypted(guarded) => {
                 let written = Pin::new(&mut guarded.stream).poll_write_vectored(cx, slices);
                 guarded.written(written, cx)
@@ -348,14 +360,14 @@ impl AsyncWrite for Wire {
 
     fn is_write_vectored(&self) -> bool {
         match self {
-            Self::Clear(stream) => stream.is_write_vectored(),
+            Self::Clear(stream, _) => stream.is_write_vectored(),
             Self::Encrypted(guarded) => guarded.stream.is_write_vectored(),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Clear(stream, _) => Pin::new(stream).poll_flush(cx),
             Self::Encrypted(guarded) => {
                 let flushed = Pin::new(&mut guarded.stream).poll_flush(cx);
                 guarded.written(flushed, cx)
@@ -365,7 +377,7 @@ impl AsyncWrite for Wire {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Self::Clear(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Clear(stream, _) => Pin::new(stream).poll_shutdown(cx),
             Self::Encrypted(guarded) => Pin::new(&mut guarded.stream).poll_shutdown(cx),
         }
     }

@@ -30,15 +30,15 @@ pub(super) fn trailers_only(details: &ProblemDetails) -> Response<Bytes> {
 /// The status code that says most nearly the same.
 fn code(problem: Problem) -> u16 {
     match problem {
-        Problem::UpstreamFailed { .. } => 2,               // UNKNOWN
-        Problem::MissingKey | Problem::InvalidKey => 3,    // INVALID_ARGUMENT
-        Problem::KeyReused => 3,                           // INVALID_ARGUMENT
-        Problem::UpstreamTimeout => 4,                     // DEADLINE_EXCEEDED
-        Problem::BodyTooLarge | Problem::TooManyKeys => 8, // RESOURCE_EXHAUSTED
+        Problem::UpstreamFailed { .. } => 2,            // UNKNOWN
+        Problem::MissingKey | Problem::InvalidKey => 3, // INVALID_ARGUMENT
+        Problem::KeyReused => 3,                        // INVALID_ARGUMENT
+        Problem::UpstreamTimeout => 4,                  // DEADLINE_EXCEEDED
+        Problem::BodyTooLarge | Problem::TooManyKeys | Problem::TooManyRequests => 8, // RESOURCE_EXHAUSTED
         Problem::OutcomeUnknown | Problem::ResponseNotKept => 9, // FAILED_PRECONDITION
-        Problem::KeyExpired => 9,                          // FAILED_PRECONDITION
-        Problem::InProgress => 10,                         // ABORTED
-        Problem::StreamingCall => 12,                      // UNIMPLEMENTED
+        Problem::KeyExpired => 9,                                // FAILED_PRECONDITION
+        Problem::InProgress => 10,                               // ABORTED
+        Problem::StreamingCall => 12,                            // UNIMPLEMENTED
         Problem::BodyIncomplete | Problem::UpstreamUnreachable => 14, // UNAVAILABLE
         Problem::StoreUnavailable | Problem::AuthUnavailable | Problem::Overloaded => 14, // UNAVAILABLE
         Problem::RecordDamaged => 15, // DATA_LOSS

@@ -1,0 +1,269 @@
+//! [`AddressLimits`]: the share of one client address in connections and requests.
+//!
+//! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets. What it has
+//! open is counted in one [`AddressUse`], which exists for as long as anything is. A connection keeps that
+//! of its peer, so that a request needs no look-up.
+//!
+//! A keyed request runs to its end even if its client leaves. It counts until its response is over *and* its
+//! run has ended: [`RequestPermit`] goes with the response, [`RunPermit`] with the run.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::config::Limits;
+
+/// Gauge of the runs whose clients are gone.
+pub(crate) const ABANDONED: &str = "selfsame_abandoned_requests";
+
+/// Number of parts of the map, each with a lock of its own.
+const SHARDS: usize = 32;
+
+/// A client address, as far as clients are told apart by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum ClientAddress {
+    V4(Ipv4Addr),
+    /// The first 64 bits of an IPv6 address.
+    V6(u64),
+}
+
+impl From<IpAddr> for ClientAddress {
+    fn from(ip: IpAddr) -> Self {
+        match ip.to_canonical() {
+            IpAddr::V4(ip) => Self::V4(ip),
+            IpAddr::V6(ip) => {
+                let bytes = ip.octets();
+                Self::V6(u64::from_be_bytes(*bytes.first_chunk().expect("16 bytes")))
+            }
+        }
+    }
+}
+
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::V4(ip) => ip.fmt(f),
+            Self::V6(prefix) => write!(f, "{}/64", Ipv6Addr::from(u128::from(*prefix) << 64)),
+        }
+    }
+}
+
+/// Limits what one address may have open.
+pub(crate) struct AddressLimits {
+    shards: [Mutex<Shard>; SHARDS],
+    hasher: RandomState,
+    max_connections: AtomicUsize,
+    max_requests: AtomicUsize,
+    max_abandoned: AtomicUsize,
+    /// Runs of all addresses whose clients are gone.
+    abandoned: AtomicUsize,
+}
+
+type Shard = HashMap<ClientAddress, Weak<AddressUse>>;
+
+/// Counts what one address has open.
+struct AddressUse {
+    address: ClientAddress,
+    connections: AtomicUsize,
+    /// Requests under way, with those whose clients are gone.
+    requests: AtomicUsize,
+    /// Runs whose clients are gone.
+    abandoned: AtomicUsize,
+    limits: Arc<AddressLimits>,
+}
+
+/// A limit that is reached, by the name of its setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Excess {
+    pub(crate) address: ClientAddress,
+    pub(crate) setting: &'static str,
+    pub(crate) max: usize,
+}
+
+pub(crate) const MAX_CONNECTIONS_PER_ADDRESS: &str = "max_connections_per_address";
+pub(crate) const MAX_REQUESTS_PER_ADDRESS: &str = "max_requests_per_address";
+pub(crate) const MAX_ABANDONED_REQUESTS: &str = "max_abandoned_requests";
+
+impl AddressLimits {
+    pub(crate) fn new(limits: &Limits) -> Arc<Self> {
+        let this = Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            hasher: RandomState::new(),
+            max_connections: AtomicUsize::default(),
+            max_requests: AtomicUsize::default(),
+            max_abandoned: AtomicUsize::default(),
+            abandoned: AtomicUsize::default(),
+        };
+        this.set(limits);
+        Arc::new(this)
+    }
+
+    /// Applies other limits to whatever is opened from now on.
+    pub(crate) fn set(&self, limits: &Limits) {
+        self.max_connections.store(limits.max_connections_per_address, Ordering::Relaxed);
+        self.max_requests.store(limits.max_requests_per_address, Ordering::Relaxed);
+        self.max_abandoned.store(limits.max_abandoned_requests, Ordering::Relaxed);
+    }
+
+    /// Number of runs whose clients are gone.
+    pub(crate) fn abandoned(&self) -> usize {
+        self.abandoned.load(Ordering::Relaxed)
+    }
+
+    /// Counts a connection of `ip`, unless it has as many as it may.
+    pub(crate) fn connection(self: &Arc<Self>, ip: IpAddr) -> Result<ConnectionPermit, Excess> {
+        let usage = self.usage(ip.into());
+        let max = self.max_connections.load(Ordering::Relaxed);
+        match has_counted(&usage.connections, max) {
+            true => Ok(ConnectionPermit(usage)),
+            false => Err(usage.excess(MAX_CONNECTIONS_PER_ADDRESS, max)),
+        }
+    }
+
+    /// Counts a request of `ip`, unless it has as many as it may.
+    pub(crate) fn request(self: &Arc<Self>, ip: IpAddr) -> Result<CountedRequest, Excess> {
+        self.usage(ip.into()).request()
+    }
+
+    /// The count of an address, new or as it is.
+    fn usage(self: &Arc<Self>, address: ClientAddress) -> Arc<AddressUse> {
+        let mut shard = self.shard(&address).lock();
+        // Nothing may be dropped here: the last one to go locks the shard.
+        if let Some(usage) = shard.get(&address).and_then(Weak::upgrade) {
+            return usage;
+        }
+        let (connections, requests, abandoned) = Default::default();
+        let limits = self.clone();
+        let usage = Arc::new(AddressUse { address, connections, requests, abandoned, limits });
+        shard.insert(address, Arc::downgrade(&usage));
+        usage
+    }
+
+    fn shard(&self, address: &ClientAddress) -> &Mutex<Shard> {
+        let hash = self.hasher.hash_one(address) % SHARDS as u64;
+        &self.shards[usize::try_from(hash).expect("less than the number of parts")]
+    }
+}
+
+/// Adds one to `count` unless it is `max` already.
+fn has_counted(count: &AtomicUsize, max: usize) -> bool {
+    let is_counted = count.fetch_add(1, Ordering::Relaxed) < max;
+    if !is_counted {
+        count.fetch_sub(1, Ordering::Relaxed);
+    }
+    is_counted
+}
+
+impl AddressUse {
+    fn request(self: &Arc<Self>) -> Result<CountedRequest, Excess> {
+        let max_abandoned = self.limits.max_abandoned.load(Ordering::Relaxed);
+        if self.abandoned.load(Ordering::Relaxed) > 0 && self.limits.abandoned() >= max_abandoned {
+            return Err(self.excess(MAX_ABANDONED_REQUESTS, max_abandoned));
+        }
+        let max = self.limits.max_requests.load(Ordering::Relaxed);
+        match has_counted(&self.requests, max) {
+            true => Ok(CountedRequest::new(self.clone())),
+            false => Err(self.excess(MAX_REQUESTS_PER_ADDRESS, max)),
+        }
+    }
+
+    fn excess(&self, setting: &'static str, max: usize) -> Excess {
+        Excess { address: self.address, setting, max }
+    }
+}
+
+impl Drop for AddressUse {
+    fn drop(&mut self) {
+        let mut shard = self.limits.shard(&self.address).lock();
+        // Another may have taken its place since the last permit was dropped.
+        if shard.get(&self.address).is_some_and(|usage| usage.strong_count() == 0) {
+            shard.remove(&self.address);
+        }
+    }
+}
+
+/// Counts a connection against its address until it is dropped.
+pub(crate) struct ConnectionPermit(Arc<AddressUse>);
+
+impl ConnectionPermit {
+    /// Counts a request of the connection's peer, unless it has as many as it may.
+    pub(crate) fn request(&self) -> Result<CountedRequest, Excess> {
+        self.0.request()
+    }
+}
+
+impl Drop for ConnectionPermit {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a request against its address until it is dropped.
+pub(crate) struct CountedRequest {
+    usage: Arc<AddressUse>,
+    is_abandoned: AtomicBool,
+}
+
+impl CountedRequest {
+    fn new(usage: Arc<AddressUse>) -> Self {
+        Self { usage, is_abandoned: AtomicBool::new(false) }
+    }
+
+    /// Permit of a request that ends if its client leaves.
+    pub(crate) fn passing(self) -> RequestPermit {
+        RequestPermit::Passing(self)
+    }
+
+    /// Permits of a request that may run on without its client.
+    pub(crate) fn running(self) -> (RequestPermit, RunPermit) {
+        let request = Arc::new(self);
+        (RequestPermit::Running(ClientPermit(request.clone())), RunPermit(request))
+    }
+}
+
+impl Drop for CountedRequest {
+    fn drop(&mut self) {
+        let usage = &self.usage;
+        usage.requests.fetch_sub(1, Ordering::Relaxed);
+        if *self.is_abandoned.get_mut() {
+            usage.abandoned.fetch_sub(1, Ordering::Relaxed);
+            usage.limits.abandoned.fetch_sub(1, Ordering::Relaxed);
+            metrics::gauge!(ABANDONED).decrement(1.0);
+        }
+    }
+}
+
+/// Counts a request until its response is over.
+#[expect(dead_code, reason = "they are held")]
+pub(crate) enum RequestPermit {
+    Passing(CountedRequest),
+    Running(ClientPermit),
+}
+
+/// The permit of a run's client, dropped when that leaves or has its response.
+pub(crate) struct ClientPermit(Arc<CountedRequest>);
+
+impl Drop for ClientPermit {
+    fn drop(&mut self) {
+        // A run that ends just now counts as abandoned until this permit is gone.
+        if Arc::strong_count(&self.0) > 1 {
+            let usage = &self.0.usage;
+            usage.abandoned.fetch_add(1, Ordering::Relaxed);
+            usage.limits.abandoned.fetch_add(1, Ordering::Relaxed);
+            metrics::gauge!(ABANDONED).increment(1.0);
+            self.0.is_abandoned.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Counts a request until its run has ended; found in the extensions of requests that may have a key.
+#[derive(Clone)]
+pub(crate) struct RunPermit(#[expect(dead_code, reason = "it is held")] Arc<CountedRequest>);
