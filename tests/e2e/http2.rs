@@ -346,7 +346,8 @@ fn either_protocol_is_recognised_however_slowly_it_begins() {
         (frame.stream == 1).then_some(())
     });
     // And what only looks like it is a request of HTTP/1.1.
-    read_up_to(&mut drip(b"PRI * HTTP/1.1\r\nHost: a\r\n\r\n"), "HTTP/1.1 200");
+    read_up_to(&mut drip(b"PRI /x HTTP/1.1\r\nHost: a\r\n\r\n"), "HTTP/1.1 200");
+    read_up_to(&mut drip(b"PRI * HTTP/1.1\r\nHost: a\r\n\r\n"), "HTTP/1.1 400");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::harness::{Balancer, Gateway, Ledger, PATIENCE, reply};
 use requests::Odd;
 
-/// Time limits like those of the nginx.
+/// Time limits shorter than those of the nginx.
 const SETTINGS: &str =
     "[limits]\nhead_timeout = \"1s\"\nbody_timeout = \"1s\"\nidle_timeout = \"1s\"\n";
 
@@ -36,7 +36,7 @@ const ACCEPTED: &[(&str, &str)] = &[
 ];
 
 /// Connections at once to each server.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 128;
 
 /// Address of the client that sends the request with this index.
 fn client(index: usize) -> Ipv4Addr {

@@ -19,7 +19,7 @@ const RETRYING: &str = "proxy_set_header Connection ''; proxy_set_header Host $h
 /// Passes each request on once, with its client's address.
 const PLAIN: &str = "proxy_set_header Connection ''; proxy_set_header Host $http_host;
     proxy_set_header X-Forwarded-For $remote_addr; proxy_next_upstream off;
-    client_header_timeout 1s; client_body_timeout 1s; keepalive_timeout 1s;";
+    client_header_timeout 2s; client_body_timeout 2s; keepalive_timeout 2s;";
 
 /// A running nginx. Dropping it stops it.
 pub(crate) struct Balancer {
@@ -40,7 +40,7 @@ impl Balancer {
         Self::start(&format!("server {first}; server {second} backup;"), RETRYING)
     }
 
-    /// A plain proxy, with time limits of a second.
+    /// A plain proxy, with time limits of two seconds.
     pub(crate) fn proxy(upstream: SocketAddr) -> Self {
         Self::start(&format!("server {upstream};"), PLAIN)
     }
