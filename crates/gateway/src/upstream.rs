@@ -3,6 +3,7 @@
 //! Never sent, sent without a whole answer, answered: only the first is safe to try again, so a
 //! request of which one byte went out is never sent twice.
 
+mod body;
 mod connection_limit;
 mod failures;
 mod headers;
@@ -23,10 +24,8 @@ use http::header::{CONNECTION, TE, UPGRADE};
 use http::request::Parts;
 use http::uri::{Authority, PathAndQuery, Uri};
 use http::{HeaderValue, Request, Response, StatusCode, Version};
-use http_body::{Body, Frame, SizeHint};
-use http_body_util::combinators::UnsyncBoxBody;
+use http_body::Body;
 use http_body_util::{BodyExt, Either, Full};
-use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
@@ -40,13 +39,14 @@ use crate::checkpoints::Invitation;
 use crate::config::{self, Config, Protocol};
 use crate::forwarded;
 use crate::peer::Peer;
-use crate::request_head::{HeadRules, clean_trailers};
+use crate::request_head::HeadRules;
 use crate::tls::files::Unfit;
 use crate::upgrade::Wish;
+use body::{Answered, Outgoing};
 pub(crate) use connection_limit::ConnectionLimits;
 use connection_limit::TooManyConnections;
 use failures::{About, Failures};
-use http2::{Connections, Slot};
+use http2::Connections;
 pub(crate) use inquiry::Inquiry;
 pub(crate) use tls::ClientTls;
 use tls::Connector;
@@ -61,12 +61,6 @@ const PROBE_AFTER: Duration = Duration::from_secs(15);
 
 /// What the upstream answers, or what stands in for it.
 pub(crate) type UpstreamBody = Either<Answered, Full<Bytes>>;
-
-/// The body of a request, without trailers that belong into a head.
-struct Outgoing {
-    body: UnsyncBoxBody<Bytes, BoxError>,
-    head_rules: Arc<HeadRules>,
-}
 
 /// The service behind the gateway.
 #[derive(Clone)]
@@ -309,7 +303,7 @@ where
             let mut response = match upstream.forward(request).await {
                 Forwarded::Answered(mut response) => {
                     upstream.is_back();
-                    response.body_mut()._permit.clone_from(&permit);
+                    response.body_mut().permit.clone_from(&permit);
                     answered(response)
                 }
                 Forwarded::NeverSent(error) => match TooManyConnections::cause_of(&*error) {
@@ -340,69 +334,4 @@ fn answered(mut response: Response<Answered>) -> Response<UpstreamBody> {
     }
     *response.version_mut() = Version::HTTP_11;
     response.map(Either::Left)
-}
-
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let Self { body, head_rules } = &mut *self;
-        Pin::new(body).poll_frame(cx).map_ok(|mut frame| {
-            if let Some(trailers) = frame.trailers_mut() {
-                head_rules.clean_trailers(trailers);
-            }
-            frame
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-/// The upstream's answer, with its place on the connection it comes over.
-pub(crate) struct Answered {
-    body: Incoming,
-    _slot: Option<Slot>,
-    /// Counts the run of a large response until it is read, also if its client is gone.
-    _permit: Option<RunPermit>,
-}
-
-impl Answered {
-    fn new(body: Incoming, slot: Option<Slot>) -> Self {
-        Self { body, _slot: slot, _permit: None }
-    }
-}
-
-impl Body for Answered {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx).map_ok(|mut frame| {
-            if let Some(trailers) = frame.trailers_mut() {
-                clean_trailers(trailers, |_| false);
-            }
-            frame
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }

@@ -21,7 +21,7 @@ fn known(limits: &AddressLimits) -> usize {
 
 /// A request whose client leaves while its run goes on.
 fn abandoned(limits: &Arc<AddressLimits>, address: &str) -> RunPermit {
-    let permit = limits.request(ip(address)).ok().expect("a permit");
+    let permit = limits.request(ip(address)).expect("a permit");
     let (client, run) = permit.running();
     drop(client);
     run
@@ -49,7 +49,7 @@ fn addresses_are_told_apart_by_their_networks() {
 fn each_address_has_its_own_share_of_connections() {
     let limits = limits(2, 9, 9);
     let open = ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2", "2001:db8::1"]
-        .map(|address| limits.connection(ip(address)).ok().expect("a permit"));
+        .map(|address| limits.connection(ip(address)).expect("a permit"));
     let excess = limits.connection(ip("192.0.2.1")).err().expect("refused");
     assert_eq!((excess.setting, excess.max), ("max_connections_per_address", 2));
     assert_eq!(excess.address.to_string(), "192.0.2.1");
@@ -62,9 +62,9 @@ fn each_address_has_its_own_share_of_connections() {
 #[test]
 fn a_request_counts_for_its_connection_s_peer_and_may_outlive_it() {
     let limits = limits(1, 2, 9);
-    let connection = limits.connection(ip("192.0.2.1")).ok().expect("a permit");
-    let first = connection.request().ok().expect("a permit");
-    let second = limits.request(ip("192.0.2.1")).ok().expect("a permit");
+    let connection = limits.connection(ip("192.0.2.1")).expect("a permit");
+    let first = connection.request().expect("a permit");
+    let second = limits.request(ip("192.0.2.1")).expect("a permit");
     let excess = connection.request().err().expect("refused");
     assert_eq!((excess.setting, excess.max), ("max_requests_per_address", 2));
     drop((connection, first));
@@ -77,7 +77,7 @@ fn a_request_counts_for_its_connection_s_peer_and_may_outlive_it() {
 fn a_run_counts_until_it_has_ended_whoever_is_first_to_go() {
     let limits = limits(9, 1, 9);
     let address = ip("192.0.2.1");
-    let (client, run) = limits.request(address).ok().expect("a permit").running();
+    let (client, run) = limits.request(address).expect("a permit").running();
     drop(run);
     assert!(limits.request(address).is_err());
     drop(client);
@@ -138,10 +138,10 @@ fn racing_threads_never_pass_the_limit_and_leave_nothing_behind() {
                     match (round + number) % 3 {
                         0 => drop((client, run)),
                         1 => drop((run, client)),
-                        _ => drop(thread::scope(|inner| {
+                        _ => thread::scope(|inner| {
                             inner.spawn(|| drop(run));
                             drop(client);
-                        })),
+                        }),
                     }
                     drop(connection);
                 }
