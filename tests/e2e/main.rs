@@ -4,6 +4,7 @@
 mod admin;
 mod audit;
 mod balancer;
+mod body_cost;
 mod browser;
 mod bytes;
 mod chaos;

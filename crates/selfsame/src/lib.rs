@@ -37,6 +37,7 @@ mod abandoned;
 pub mod admin;
 mod background;
 mod body;
+mod body_buffer;
 mod collect;
 mod delivery;
 mod dialect;
