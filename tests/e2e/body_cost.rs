@@ -1,5 +1,7 @@
 //! Bodies that are cheap to send cost little to receive.
 
+use std::io::Write;
+
 use crate::harness::{Gateway, Ledger};
 
 /// In KiB.
@@ -33,4 +35,30 @@ fn a_body_in_one_byte_chunks_holds_no_more_memory_than_a_plain_one() {
         assert!(grown < 12 * MIB, "{grown} KiB for a body of 1 MB");
         assert!(ledger.of("chunks")[0].body == body);
     }
+}
+
+/// `body`, packed by gzip at `level`.
+fn gzip(body: &[u8], level: u32) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::new(level));
+    packed.write_all(body).and_then(|()| packed.finish()).expect("packed")
+}
+
+#[test]
+fn a_body_that_unpacks_to_far_more_than_was_sent_is_compared_as_it_was_sent() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let packed = |key: &str, body: &[u8], level: u32| {
+        let post = gateway.post("/charges").key(key).header("Content-Encoding", "gzip");
+        post.header("Content-Type", "application/json").body(&gzip(body, level)).send()
+    };
+    let bomb = [b"[", &b"1,".repeat(500_000)[..], b"1]"].concat();
+    let first = packed("bomb", &bomb, 9);
+    assert_eq!(first.status, 201);
+    packed("bomb", &bomb, 9).replays(&first);
+    packed("bomb", &bomb, 1).refused("key-reused");
+
+    let usual = br#"{"amount":10,"currency":"eur"}"#.repeat(20);
+    let first = packed("usual", &usual, 9);
+    packed("usual", &usual, 1).replays(&first);
+    assert_eq!(ledger.all().len(), 2);
 }
