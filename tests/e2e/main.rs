@@ -49,6 +49,7 @@ mod passing;
 mod payments;
 mod postgres;
 mod probe;
+mod quotas;
 mod real_clients;
 mod redis;
 mod redis_cluster;

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use selfsame_core::{FullStore, Key, RecordId, Secret, State, Store, StoreError};
+use selfsame_core::{
+    FullStore, Key, RecordId, Secret, State, Store, StoreError, Tenant, TenantTag,
+};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -16,7 +18,7 @@ use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
 use crate::probe::Probes;
-use crate::quota::Quotas;
+use crate::quota::{Quotas, note_held};
 use crate::renewals::Renewals;
 use crate::running::Running;
 use crate::seal::Seal;
@@ -24,7 +26,6 @@ use crate::spool::Spool;
 use crate::stores::{Journal, Metered, journal_of, sealed};
 use crate::suspicion::Suspicions;
 use crate::sweeping::{Sweeper, Sweeping};
-use crate::telemetry;
 use crate::wait::Waiters;
 
 /// The name under which a store keeps the installation's secret.
@@ -47,6 +48,8 @@ pub(crate) struct Engine {
     pub(crate) probes: Probes,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) observed_quotas: Arc<Quotas>,
+    /// Tag of [`Tenant::anonymous`].
+    pub(crate) anonymous: TenantTag,
     /// The store, for what a person decides, or who is asked instead.
     pub(crate) people: Arc<dyn FullStore>,
     pub(crate) observers: Observers,
@@ -72,15 +75,17 @@ impl Idempotency {
         let running = Arc::new(Running::new());
         let store: Arc<dyn Store> = Arc::new(Metered::new(store, running.clone()));
         let waiters = Waiters::new(store.bell());
+        let quotas: Arc<Quotas> = Arc::default();
         let engine = Engine {
             landing: Landing::new(store.clone(), spool, seal.clone(), waiters.clone()),
             renewals: Renewals::new(store.clone(), running),
             waiters,
             suspicions: Suspicions::default(),
             probes: Probes::default(),
-            quotas: Arc::default(),
+            sweeper: Sweeper::start(&people, quotas.clone()),
+            quotas,
             observed_quotas: Arc::default(),
-            sweeper: Sweeper::start(&people),
+            anonymous: Tenant::anonymous().tag(&secret),
             people,
             observers: Observers::default(),
             journal,
@@ -165,7 +170,7 @@ impl Engine {
         if let Ok(Some(record)) = self.store.get(id).await
             && matches!(record.state, State::Held { .. })
         {
-            telemetry::held(id, &record.label, record.keepsake.as_deref(), cause);
+            note_held(&self.quotas, id, &record.label, record.keepsake.as_deref(), cause);
         }
     }
 

@@ -91,6 +91,7 @@ pub use policy::{
     KeyMode, Mode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
 };
 pub use probe::{InvalidProbe, Probe};
+pub use quota::TenantLimit;
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
     Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, KeyFormat,

@@ -104,6 +104,7 @@ const PER_ROUTE: &[&str] = &[
     "max_response_body",
     "max_live_keys",
     "max_claims",
+    "max_held_keys",
     "stream",
     "replay_status",
     "replay_set_cookie",

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use selfsame::TenantLimit;
 use toml::de::DeValue;
 
 /// What a value must look like: said once, for reading it and for complaining about it.
@@ -127,6 +128,12 @@ pub(super) const COUNT_OR_OFF: Kind<Option<u32>> = Kind {
         DeValue::Integer(_) => (COUNT.read)(value).map(Some),
         _ => choice(value, &[("off", None)]),
     },
+};
+
+/// One limit for all tenants, or none.
+pub(super) const TENANT_LIMIT: Kind<TenantLimit> = Kind {
+    expected: COUNT_OR_OFF.expected,
+    read: |value| (COUNT_OR_OFF.read)(value).map(TenantLimit::from),
 };
 
 pub(super) const SIZE: Kind<usize> =

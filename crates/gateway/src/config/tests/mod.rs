@@ -194,6 +194,7 @@ fn every_setting_can_be_written() {
         max_response_body = "5KiB"
         max_live_keys = 6
         max_claims = 7
+        max_held_keys = "off"
         stream = true
         replay_status = "ok"
         replay_set_cookie = true
@@ -241,8 +242,9 @@ fn every_setting_can_be_written() {
         run_timeout: seconds(3),
         request_bytes_max: 4,
         answer_bytes_max: 5 * 1024,
-        live_keys_max: Some(6),
-        claims_max: Some(7),
+        live_keys_max: Some(6).into(),
+        claims_max: Some(7).into(),
+        held_keys_max: None.into(),
         stream: true,
         replay_status: ReplayStatus::Ok,
         replay_set_cookie: true,
