@@ -68,6 +68,7 @@ mod smoke;
 mod split;
 mod start;
 mod status;
+mod store_budget;
 mod store_copy;
 mod streams;
 mod takeover;

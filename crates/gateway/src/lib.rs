@@ -29,6 +29,7 @@ mod secret_files;
 mod server;
 mod shutdown;
 mod status;
+mod store_size;
 mod target;
 mod telemetry;
 mod tenant;

@@ -126,6 +126,7 @@ impl Live {
             });
         }
         self.room.change(config.limits);
+        self.idempotency.store_budget().set_limit(config.store_bytes_max);
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

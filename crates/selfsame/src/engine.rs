@@ -23,6 +23,7 @@ use crate::renewals::Renewals;
 use crate::running::Running;
 use crate::seal::Seal;
 use crate::spool::Spool;
+use crate::store_budget::StoreBudget;
 use crate::stores::{Journal, Metered, journal_of, sealed};
 use crate::suspicion::Suspicions;
 use crate::sweeping::{Sweeper, Sweeping};
@@ -55,6 +56,7 @@ pub(crate) struct Engine {
     pub(crate) observers: Observers,
     pub(crate) journal: Option<Journal>,
     pub(crate) store_failures: LogThrottle,
+    pub(crate) store_budget: StoreBudget,
     sweeper: Sweeper,
     work: TaskTracker,
 }
@@ -90,6 +92,7 @@ impl Idempotency {
             observers: Observers::default(),
             journal,
             store_failures: LogThrottle::default(),
+            store_budget: StoreBudget::default(),
             work: TaskTracker::new(),
             store,
             secret,
@@ -135,6 +138,11 @@ impl Idempotency {
     /// free. To be done before the first request: until then such a key looks interrupted.
     pub async fn land_spooled(&self) {
         self.engine.landing.land_spooled().await;
+    }
+
+    /// Limit of the bytes that the store takes: none unless set. Whoever knows them reports them there.
+    pub fn store_budget(&self) -> &StoreBudget {
+        &self.engine.store_budget
     }
 
     /// How many requests with keys are under way, whether or not their clients are still there.

@@ -69,6 +69,7 @@ mod service;
 mod spool;
 mod statuses;
 mod steps;
+mod store_budget;
 pub mod stores;
 mod suspicion;
 mod sweeping;
@@ -100,4 +101,5 @@ pub use selfsame_core::{
 pub use service::IdempotencyService;
 pub use spool::{Spool, Spooled};
 pub use statuses::{InvalidStatus, StatusPattern};
+pub use store_budget::StoreBudget;
 pub use sweeping::Sweeping;

@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
         location: Option<String>,
     },
     StoreDown,
+    /// The store takes as many bytes as it may.
+    StoreFull,
     /// The store has lost records, or may have, and is asked again after that time.
     RecordsLost {
         retry_after: Option<Duration>,
@@ -171,6 +173,11 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Problem::StoreUnavailable,
             Served::StoreError,
             "the store that remembers keys cannot be used at the moment; nothing was sent, try again".into(),
+        ),
+        Refusal::StoreFull => (
+            Problem::StoreUnavailable,
+            Served::StoreError,
+            "the store has reached its limit (max_store_bytes) and takes no new keys; nothing was sent. Keys of earlier requests still get their answers".into(),
         ),
         Refusal::RecordsLost { .. } => (
             Problem::StoreUnavailable,

@@ -180,6 +180,12 @@ impl Gateway {
         self.setup.write_config();
     }
 
+    /// Writes other settings of the store into that file.
+    pub(crate) fn rewrite_store(&mut self, settings: &str) {
+        self.setup.store_settings = settings.into();
+        self.setup.write_config();
+    }
+
     /// Has the file read again, by the admin listener.
     pub(crate) fn reload(&self) -> Answer {
         let token = std::fs::read_to_string(self.token_file()).expect("a token");

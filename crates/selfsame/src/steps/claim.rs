@@ -54,6 +54,11 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
         let error = StoreError::new(StoreErrorKind::NotWritten, text);
         return told(store_failed(&error, engine, ask, policy), ask, policy);
     }
+    if engine.store_budget.is_exceeded(ask.label.tenant == engine.anonymous)
+        && let Err(refused) = Box::pin(beyond_budget(engine, ask, policy)).await
+    {
+        return told(refused, ask, policy);
+    }
     let place = match quotas(engine, ask).enter(ask.label.tenant, quota_of(engine, ask, policy)) {
         Ok(place) => place,
         Err(excess) => match Box::pin(beyond_quota(engine, ask, policy, excess)).await {
@@ -159,6 +164,18 @@ async fn beyond_quota(
         (Excess::LiveKeys | Excess::HeldKeys, Some(_)) => {
             quotas.enter(ask.label.tenant, quota.of_known_key()).map_err(refused)
         }
+    }
+}
+
+/// Where the store is as large as it may be, only what is there already goes on.
+async fn beyond_budget(engine: &Engine, ask: &Ask, policy: &Policy) -> Result<(), Settled> {
+    match engine.store.get(&ask.id).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => {
+            engine.store_budget.log_refusal(&policy.route);
+            Err(Settled::Refused(Refusal::StoreFull))
+        }
+        Err(error) => Err(store_failed(&error, engine, ask, policy)),
     }
 }
 

@@ -400,6 +400,28 @@ fn finished_records_are_kept_near_where_the_store_is_far() {
 }
 
 #[test]
+fn a_store_may_take_so_many_bytes() {
+    let load = |store: &str, line: &str| {
+        load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
+    };
+    let most = |store: &str, line: &str| load(store, line).expect("valid").store_bytes_max;
+    assert_eq!(most("file:./d", ""), Some(64 << 30));
+    assert_eq!(most("file:./d", "max_store_bytes = 'off'"), None);
+    assert_eq!(most("file:./d", "max_store_bytes = '2000GiB'"), Some(2000 << 30));
+    assert_eq!(most("postgres://a/b", ""), None);
+    assert_eq!(most("postgres://a/b", "max_store_bytes = '10GB'"), Some(10_000_000_000));
+    assert_eq!(most("redis://a", ""), None);
+    for (store, line, said) in [
+        ("redis://a", "max_store_bytes = '1GiB'", "a Redis has its own maxmemory"),
+        ("file:./d", "max_store_bytes = '1KiB'", "must be at least 1MiB"),
+        ("file:./d", "max_store_bytes = true", r#"expected a size like "64GiB""#),
+    ] {
+        let mistakes = load(store, line).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
+}
+
+#[test]
 fn what_happened_is_noted_in_a_file_or_with_the_records() {
     let load = |store: &str, to: &str| {
         load(&format!("upstream = 'http://a'\nstore = {{ url = '{store}' }}\n[audit]\n{to}"))
