@@ -99,6 +99,7 @@ class Digester:
 def decoded(encoding, body, bytes_max):
     if encoding is None:
         return body
+    bytes_max = min(bytes_max, 32 * len(body) + 16384)
     codings = [coding.strip(b" \t").lower() for coding in encoding.split(b",")]
     window = {b"identity": None, b"gzip": 31, b"x-gzip": 31, b"deflate": 15}
     if len(codings) > 3 or not all(coding in window for coding in codings):

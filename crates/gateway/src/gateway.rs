@@ -21,6 +21,7 @@ use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::shutdown::Shutdown;
 use crate::status::StatusPage;
+use crate::store_size::StoreSize;
 use crate::tls::Tls;
 use crate::upstream::ConnectionLimits;
 use crate::workers::Workers;
@@ -40,6 +41,7 @@ pub(crate) struct Gateway {
     room: Arc<Room>,
     idempotency: Idempotency,
     completer: Completer,
+    store_size: Option<StoreSize>,
     audit: Option<Audit>,
     shutdown: Shutdown,
     stop: CancellationToken,
@@ -65,8 +67,9 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let Opened { store, audit, redis } = installation::open_store(&config, &seal).await?;
+        let Opened { store, audit, redis, size } = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
+        idempotency.store_budget().set_limit(config.store_bytes_max);
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
                 Checkpoints::new(listener, settings, &idempotency, store.clone())
@@ -126,6 +129,7 @@ impl Gateway {
             room,
             idempotency,
             completer,
+            store_size: size,
             audit,
             shutdown,
             stop,
@@ -156,6 +160,9 @@ impl Gateway {
         let checkpoints =
             self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
         let completer = background::spawn(self.completer.run());
+        if let Some(size) = self.store_size {
+            background::spawn(size.watch(self.idempotency.clone(), self.stop.clone()));
+        }
         let (stop, live, shutdown) = (self.stop.clone(), self.live, self.shutdown);
         // One limit for both: first the connections, then the work whose clients have gone.
         let served = async {

@@ -17,6 +17,7 @@ use selfsame_core::{AttemptId, Filter, Find, FullStore};
 use crate::audit::{Audit, AuditedStore};
 use crate::config::{AuditTo, Config, Database, Lock, RouteSettings, StoreUrl};
 use crate::secret_files::warn_if_open_to_everybody;
+use crate::store_size::StoreSize;
 
 /// The name under which the store keeps the identity's check value.
 const IDENTITY: &str = "identity";
@@ -49,11 +50,13 @@ pub(crate) struct Opened {
     pub(crate) audit: Option<Audit>,
     /// Health of a Redis that has claims.
     pub(crate) redis: Option<RedisHealth>,
+    /// Size of a store that knows it.
+    pub(crate) size: Option<StoreSize>,
 }
 
 /// Opens the configured store, whose records are sealed by `seal`, and the audit log.
 pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
-    let (mut table, mut redis) = (None, None);
+    let (mut table, mut redis, mut size) = (None, None, None);
     let mut store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
@@ -61,11 +64,14 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
             // Claims of an earlier process stay leased: the upstream may still be working.
             let options = EmbeddedOptions::default().leases(Leases::Keep);
             let open = move || EmbeddedStore::open(&folder, options);
-            Arc::new(tokio::task::spawn_blocking(open).await??)
+            let store = Arc::new(tokio::task::spawn_blocking(open).await??);
+            size = Some(StoreSize::File(Arc::downgrade(&store)));
+            store
         }
         StoreUrl::Postgres(url) => {
             let options = postgres_options(&config.database);
             let store = Arc::new(PostgresStore::open(url.as_str(), options).await?);
+            size = Some(StoreSize::Database(store.clone()));
             table.insert(store).clone()
         }
         StoreUrl::Redis(url) => {
@@ -104,7 +110,7 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
         store = Arc::new(NearStore::new(store, bytes_max));
     }
     let store = Arc::new(SealedStore::new(store, seal.clone()));
-    Ok(Opened { store, audit, redis })
+    Ok(Opened { store, audit, redis, size })
 }
 
 /// How the configured database is opened.

@@ -34,6 +34,7 @@ mod secret_files;
 mod server;
 mod shutdown;
 mod status;
+mod store_size;
 mod target;
 mod telemetry;
 mod tenant;

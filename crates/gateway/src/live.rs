@@ -144,6 +144,7 @@ impl Live {
         }
         self.connections.set(config.limits.max_upstream_connections);
         self.room.change(config.limits, &config.trusted_proxies);
+        self.idempotency.store_budget().set_limit(config.store_bytes_max);
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

@@ -251,6 +251,7 @@ fn policy(
         .answer_bytes_max(settings.answer_bytes_max)
         .max_live_keys(settings.live_keys_max)
         .max_claims(settings.claims_max)
+        .max_held_keys(settings.held_keys_max)
         .stream(settings.stream)
         .replay_status(settings.replay_status)
         .replay_set_cookie(settings.replay_set_cookie)

@@ -4,13 +4,14 @@ use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt;
 use http::HeaderMap;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
 use tokio::time::Instant;
 
+use crate::body_buffer::BodyBuffer;
 use crate::patience;
 
 /// An answer's body, as far as it was read.
@@ -80,44 +81,19 @@ pub(crate) async fn read_while<B>(
 where
     B: Body<Data = Bytes>,
 {
-    // Most come in one piece, and need no list.
-    let mut first = Bytes::new();
-    let mut more: Vec<Bytes> = Vec::new();
+    let mut read = BodyBuffer::default();
     let mut trailers = HeaderMap::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else { return Read::Broken };
         match frame.into_data().map_err(Frame::into_trailers) {
+            Ok(data) if goes_on(&data) => read.push(data, body.size_hint().upper()),
             Ok(data) => {
-                let goes_on = goes_on(&data);
-                if first.is_empty() {
-                    first = data;
-                } else {
-                    more.push(data);
-                }
-                if !goes_on {
-                    more.insert(0, first);
-                    return Read::Over { begun: more };
-                }
+                let begun = [read.into_bytes(), data].into_iter();
+                return Read::Over { begun: begun.filter(|piece| !piece.is_empty()).collect() };
             }
             Err(Ok(said)) => trailers.extend(said),
             Err(Err(_)) => {}
         }
     }
-    if !more.is_empty() {
-        more.insert(0, first);
-        first = join(more);
-    }
-    Read::Whole { data: first, trailers }
-}
-
-/// The parts in one piece.
-pub(crate) fn join(mut parts: Vec<Bytes>) -> Bytes {
-    if parts.len() <= 1 {
-        return parts.pop().unwrap_or_default();
-    }
-    let mut whole = BytesMut::with_capacity(parts.iter().map(Bytes::len).sum());
-    for part in parts {
-        whole.extend_from_slice(&part);
-    }
-    whole.freeze()
+    Read::Whole { data: read.into_bytes(), trailers }
 }

@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Poll;
 
-use selfsame_core::{FullStore, Key, RecordId, Secret, State, Store, StoreError};
+use selfsame_core::{
+    FullStore, Key, RecordId, Secret, State, Store, StoreError, Tenant, TenantTag,
+};
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
@@ -16,15 +18,15 @@ use crate::observe::Observers;
 use crate::once::Once;
 use crate::policy::Policy;
 use crate::probe::Probes;
-use crate::quota::Quotas;
+use crate::quota::{Quotas, note_held};
 use crate::renewals::Renewals;
 use crate::running::Running;
 use crate::seal::Seal;
 use crate::spool::Spool;
+use crate::store_budget::StoreBudget;
 use crate::stores::{Journal, Metered, journal_of, sealed};
 use crate::suspicion::Suspicions;
 use crate::sweeping::{Sweeper, Sweeping};
-use crate::telemetry;
 use crate::wait::Waiters;
 
 /// The name under which a store keeps the installation's secret.
@@ -47,11 +49,14 @@ pub(crate) struct Engine {
     pub(crate) probes: Probes,
     pub(crate) quotas: Arc<Quotas>,
     pub(crate) observed_quotas: Arc<Quotas>,
+    /// Tag of [`Tenant::anonymous`].
+    pub(crate) anonymous: TenantTag,
     /// The store, for what a person decides, or who is asked instead.
     pub(crate) people: Arc<dyn FullStore>,
     pub(crate) observers: Observers,
     pub(crate) journal: Option<Journal>,
     pub(crate) store_failures: LogThrottle,
+    pub(crate) store_budget: StoreBudget,
     sweeper: Sweeper,
     work: TaskTracker,
 }
@@ -72,19 +77,22 @@ impl Idempotency {
         let running = Arc::new(Running::new());
         let store: Arc<dyn Store> = Arc::new(Metered::new(store, running.clone()));
         let waiters = Waiters::new(store.bell());
+        let quotas: Arc<Quotas> = Arc::default();
         let engine = Engine {
             landing: Landing::new(store.clone(), spool, seal.clone(), waiters.clone()),
             renewals: Renewals::new(store.clone(), running),
             waiters,
             suspicions: Suspicions::default(),
             probes: Probes::default(),
-            quotas: Arc::default(),
+            sweeper: Sweeper::start(&people, quotas.clone()),
+            quotas,
             observed_quotas: Arc::default(),
-            sweeper: Sweeper::start(&people),
+            anonymous: Tenant::anonymous().tag(&secret),
             people,
             observers: Observers::default(),
             journal,
             store_failures: LogThrottle::default(),
+            store_budget: StoreBudget::default(),
             work: TaskTracker::new(),
             store,
             secret,
@@ -132,6 +140,11 @@ impl Idempotency {
         self.engine.landing.land_spooled().await;
     }
 
+    /// Limit of the bytes that the store takes: none unless set. Whoever knows them reports them there.
+    pub fn store_budget(&self) -> &StoreBudget {
+        &self.engine.store_budget
+    }
+
     /// How many requests with keys are under way, whether or not their clients are still there.
     pub fn running(&self) -> usize {
         self.engine.work.len()
@@ -165,7 +178,7 @@ impl Engine {
         if let Ok(Some(record)) = self.store.get(id).await
             && matches!(record.state, State::Held { .. })
         {
-            telemetry::held(id, &record.label, record.keepsake.as_deref(), cause);
+            note_held(&self.quotas, id, &record.label, record.keepsake.as_deref(), cause);
         }
     }
 

@@ -37,6 +37,7 @@ mod abandoned;
 pub mod admin;
 mod background;
 mod body;
+mod body_buffer;
 mod collect;
 mod delivery;
 mod dialect;
@@ -68,6 +69,7 @@ mod service;
 mod spool;
 mod statuses;
 mod steps;
+mod store_budget;
 pub mod stores;
 mod suspicion;
 mod sweeping;
@@ -90,6 +92,7 @@ pub use policy::{
     KeyMode, Mode, OnConflict, OnStoreError, Policy, ReplayStatus, ScopeKind, ServerErrors, Work,
 };
 pub use probe::{InvalidProbe, Probe};
+pub use quota::TenantLimit;
 pub use run::{Run, SaveError};
 pub use selfsame_core::{
     Answer, Checkpoint, FingerprintForm, InvalidKey, InvalidPointer, JsonPointer, Key, KeyFormat,
@@ -98,4 +101,5 @@ pub use selfsame_core::{
 pub use service::IdempotencyService;
 pub use spool::{Spool, Spooled};
 pub use statuses::{InvalidStatus, StatusPattern};
+pub use store_budget::StoreBudget;
 pub use sweeping::Sweeping;

@@ -12,7 +12,7 @@ use selfsame_core::{FingerprintForm, JsonPointer, KeyRules, Problem, Recover, Te
 use crate::abandoned::Completing;
 use crate::dialect::{Dialect, Profile};
 use crate::probe::Probe;
-use crate::quota::Quota;
+use crate::quota::{TenantLimit, TenantLimits};
 use crate::statuses::{StatusPattern, Statuses};
 use crate::tenant::{self, MissingTenant};
 
@@ -123,7 +123,7 @@ pub struct Policy {
     pub(crate) completing: Option<Completing>,
     pub(crate) server_errors: ServerErrors,
     pub(crate) statuses: Statuses,
-    pub(crate) quota: Quota,
+    pub(crate) tenant_limits: TenantLimits,
     pub(crate) on_conflict: OnConflict,
     pub(crate) wait_max: Duration,
     pub(crate) retention: Duration,
@@ -168,7 +168,7 @@ impl Default for Policy {
             completing: None,
             server_errors: ServerErrors::Retry,
             statuses: Statuses::default(),
-            quota: Quota::default(),
+            tenant_limits: TenantLimits::default(),
             on_conflict: OnConflict::Reject,
             wait_max: Duration::from_secs(10),
             retention: Duration::from_secs(24 * 60 * 60),
@@ -366,16 +366,25 @@ impl Policy {
     /// How many keys of one tenant may live, over all routes: any number unless set. A request with
     /// one more is refused; each process counts those that it was the first to see.
     #[must_use]
-    pub fn max_live_keys(mut self, most: Option<u32>) -> Self {
-        self.quota.live_keys = most;
+    pub fn max_live_keys(mut self, most: impl Into<TenantLimit>) -> Self {
+        self.tenant_limits.live_keys = most.into();
         self
     }
 
     /// How many requests of one tenant may run in this process at once, over all routes: any number
     /// unless set.
     #[must_use]
-    pub fn max_claims(mut self, most: Option<u32>) -> Self {
-        self.quota.claims = most;
+    pub fn max_claims(mut self, most: impl Into<TenantLimit>) -> Self {
+        self.tenant_limits.claims = most.into();
+        self
+    }
+
+    /// Limit of the keys of one tenant that are held, over all routes: none unless set. At it, requests with new
+    /// keys are refused until a person has resolved some; no held key is ever dropped. Each process counts the keys
+    /// that it saw becoming held, and asks the store before it refuses.
+    #[must_use]
+    pub fn max_held_keys(mut self, most: impl Into<TenantLimit>) -> Self {
+        self.tenant_limits.held_keys = most.into();
         self
     }
 

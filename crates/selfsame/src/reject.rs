@@ -42,6 +42,8 @@ pub(crate) enum Refusal {
         location: Option<String>,
     },
     StoreDown,
+    /// The store takes as many bytes as it may.
+    StoreFull,
     /// The store has lost records, or may have, and is asked again after that time.
     RecordsLost {
         retry_after: Option<Duration>,
@@ -145,12 +147,17 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
         Refusal::TooMany(Excess::LiveKeys) => (
             Problem::TooManyKeys,
             Served::TooManyKeys,
-            "as many new keys as may live at once are in use; nothing was sent. Keys of earlier requests still get their answers".into(),
+            "as many new keys as may live at once (max_live_keys) are in use; nothing was sent. Keys of earlier requests still get their answers".into(),
         ),
         Refusal::TooMany(Excess::Claims) => (
             Problem::TooManyKeys,
             Served::TooManyKeys,
-            "as many requests with keys as may run at once are running; nothing was sent, try again when one has ended".into(),
+            "as many requests with keys as may run at once (max_claims) are running; nothing was sent, try again when one has ended".into(),
+        ),
+        Refusal::TooMany(Excess::HeldKeys) => (
+            Problem::TooManyKeys,
+            Served::TooManyKeys,
+            "as many keys as may be held (max_held_keys) wait for the operator to decide whether their work was done; nothing was sent. Keys of earlier requests still get their answers".into(),
         ),
         Refusal::Expired => (
             Problem::KeyExpired,
@@ -166,6 +173,11 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Problem::StoreUnavailable,
             Served::StoreError,
             "the store that remembers keys cannot be used at the moment; nothing was sent, try again".into(),
+        ),
+        Refusal::StoreFull => (
+            Problem::StoreUnavailable,
+            Served::StoreError,
+            "the store has reached its limit (max_store_bytes) and takes no new keys; nothing was sent. Keys of earlier requests still get their answers".into(),
         ),
         Refusal::RecordsLost { .. } => (
             Problem::StoreUnavailable,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use selfsame_core::{FullStore, Record, StoreError};
 use tokio::sync::watch;
 
+use crate::quota::{Quotas, note_held};
 use crate::{background, telemetry};
 
 /// Records that one step looks at.
@@ -59,9 +60,9 @@ pub(crate) struct Sweeper {
 
 impl Sweeper {
     /// Starts sweeping with the default settings. The task does not keep the store open.
-    pub(crate) fn start(store: &Arc<dyn FullStore>) -> Self {
+    pub(crate) fn start(store: &Arc<dyn FullStore>, quotas: Arc<Quotas>) -> Self {
         let (settings, changes) = watch::channel(Sweeping::default());
-        background::spawn(run(Arc::downgrade(store), changes));
+        background::spawn(run(Arc::downgrade(store), quotas, changes));
         Self { settings }
     }
 
@@ -70,7 +71,11 @@ impl Sweeper {
     }
 }
 
-async fn run(store: Weak<dyn FullStore>, mut settings: watch::Receiver<Sweeping>) {
+async fn run(
+    store: Weak<dyn FullStore>,
+    quotas: Arc<Quotas>,
+    mut settings: watch::Receiver<Sweeping>,
+) {
     let mut is_first = true;
     let mut is_failing = false;
     loop {
@@ -91,7 +96,7 @@ async fn run(store: Weak<dyn FullStore>, mut settings: watch::Receiver<Sweeping>
             () = wait => {}
         }
         is_first = false;
-        match pass(&store, &settings).await {
+        match pass(&store, &quotas, &settings).await {
             Ok(()) if is_failing => {
                 is_failing = false;
                 tracing::info!("expired records are removed again");
@@ -110,6 +115,7 @@ async fn run(store: Weak<dyn FullStore>, mut settings: watch::Receiver<Sweeping>
 /// Goes through the whole store once, unless the settings change or nobody uses it any more.
 async fn pass(
     store: &Weak<dyn FullStore>,
+    quotas: &Quotas,
     settings: &watch::Receiver<Sweeping>,
 ) -> Result<(), StoreError> {
     let (mut removed, mut buried, mut held) = (0, 0, 0);
@@ -125,7 +131,7 @@ async fn pass(
             buried += swept.buried;
             held += swept.held.len();
             for Record { id, label, keepsake, .. } in &swept.held {
-                telemetry::held(id, label, keepsake.as_deref(), "its lease ended");
+                note_held(quotas, id, label, keepsake.as_deref(), "its lease ended");
             }
             if swept.finished {
                 break;

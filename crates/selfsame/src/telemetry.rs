@@ -128,6 +128,11 @@ pub(crate) fn records(count: Count) {
     }
 }
 
+/// Bytes that the store takes.
+pub(crate) fn store_bytes(bytes: u64) {
+    gauge!("selfsame_store_bytes").set(bytes as f64);
+}
+
 /// Warns that a key is held from now on. What was only observed is nobody's business.
 pub(crate) fn held(id: &RecordId, label: &Label, keepsake: Option<&Keepsake>, cause: &str) {
     if label.is_observed() {

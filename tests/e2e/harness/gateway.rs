@@ -180,6 +180,12 @@ impl Gateway {
         self.setup.write_config();
     }
 
+    /// Writes other settings of the store into that file.
+    pub(crate) fn rewrite_store(&mut self, settings: &str) {
+        self.setup.store_settings = settings.into();
+        self.setup.write_config();
+    }
+
     /// Has the file read again, by the admin listener.
     pub(crate) fn reload(&self) -> Answer {
         let token = std::fs::read_to_string(self.token_file()).expect("a token");
@@ -233,9 +239,18 @@ impl Gateway {
 
     /// How much memory the process holds.
     pub(crate) fn resident_kib(&self) -> u64 {
+        self.memory_kib("VmRSS:")
+    }
+
+    /// The most memory that the process held since its start.
+    pub(crate) fn peak_resident_kib(&self) -> u64 {
+        self.memory_kib("VmHWM:")
+    }
+
+    fn memory_kib(&self, name: &str) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()));
         let status = status.expect("the process lives");
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let resident = status.lines().find_map(|line| line.strip_prefix(name));
         let resident = resident.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
         resident.expect("the system tells how much memory is held")
     }

@@ -1,8 +1,8 @@
 //! Bodies without their `Content-Encoding`, so that packing one anew is the same request.
 //!
-//! One whole stream and nothing behind it is unpacked, up to a limit. Anything else (cut off,
-//! damaged, followed by more, too large, or of a coding that is not known here) stays as it was
-//! sent, and then its coding counts too.
+//! One whole stream and nothing behind it is unpacked, up to a limit and up to a multiple of what was sent.
+//! Anything else (cut off, damaged, followed by more, too large, or of a coding that is not known here)
+//! stays as it was sent, and then its coding counts too.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -13,6 +13,12 @@ use super::content_type::trim_spaces;
 
 /// More codings than this, one over the other, are only sent to keep us busy.
 const CODINGS_MAX: usize = 3;
+
+/// Largest ratio of a body to what was sent of it, beyond [`UNPACKED_BYTES_FREE`]. Unpacking and reading a
+/// body costs by its size, deflate reaches a ratio of 1000, and packed JSON rarely one of 20.
+const RATIO_MAX: usize = 32;
+/// Size up to which any ratio is unpacked.
+const UNPACKED_BYTES_FREE: usize = 16 << 10;
 
 /// The first guess at how large a body is that was packed, as a multiple.
 const GROWTH: usize = 4;
@@ -30,6 +36,7 @@ pub(crate) fn decoded<'a>(
     body: &'a [u8],
     bytes_max: usize,
 ) -> Option<Cow<'a, [u8]>> {
+    let bytes_max = bytes_max.min(unpacked_bytes_max(body.len()));
     let mut body = Cow::Borrowed(body);
     let Some(encoding) = encoding else { return Some(body) };
     let codings = encoding.split(|&byte| byte == b',').map(Coding::read);
@@ -54,6 +61,11 @@ pub(crate) fn decoded<'a>(
         };
     }
     Some(body)
+}
+
+/// Largest size that is unpacked from a body that was sent in `sent_bytes`, whatever the codings.
+fn unpacked_bytes_max(sent_bytes: usize) -> usize {
+    sent_bytes.saturating_mul(RATIO_MAX).saturating_add(UNPACKED_BYTES_FREE)
 }
 
 impl Coding {
@@ -164,15 +176,30 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_stops_at_the_limit() {
-        let plain = vec![0; 4 << 20];
-        let bomb = gzip(&plain, 9);
-        assert!(bomb.len() < 8 << 10);
-        assert_eq!(unpacked("gzip", &bomb, plain.len() - 1), None);
-        let whole = unpacked("gzip", &bomb, plain.len()).expect("within the limit");
+    fn a_body_over_the_limit_stays_packed() {
+        let plain: Vec<u8> = (0..60_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+        let packed = gzip(&plain, 9);
+        assert_eq!(unpacked("gzip", &packed, plain.len() - 1), None);
+        let whole = unpacked("gzip", &packed, plain.len()).expect("within the limit");
         assert_eq!((whole.len(), whole.capacity()), (plain.len(), plain.len()));
         assert_eq!(unpacked("deflate", &zlib(b"", 6), 0).as_deref(), Some(&b""[..]));
         assert_eq!(unpacked("deflate", &zlib(b"a", 6), 0), None);
+    }
+
+    #[test]
+    fn a_bomb_stays_packed_at_a_multiple_of_what_was_sent() {
+        let bomb = |len: usize| gzip(&vec![0; len], 9);
+        assert!(unpacked("gzip", &bomb(UNPACKED_BYTES_FREE), MAX).is_some());
+        let is_over = |len: &usize| *len > unpacked_bytes_max(bomb(*len).len());
+        let over = (UNPACKED_BYTES_FREE..).find(is_over).expect("some size is too large");
+        let whole = unpacked("gzip", &bomb(over - 1), MAX).expect("within the limit");
+        assert_eq!(whole.len(), over - 1);
+        assert!(whole.capacity() <= unpacked_bytes_max(bomb(over).len()));
+        assert_eq!(unpacked("gzip", &bomb(over), MAX), None);
+        // What was packed again counts by what was sent.
+        let twice = gzip(&bomb(MAX), 9);
+        assert!(twice.len() < 200, "{}", twice.len());
+        assert_eq!(unpacked("gzip, gzip", &twice, MAX), None);
     }
 
     proptest! {

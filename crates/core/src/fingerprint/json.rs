@@ -285,7 +285,10 @@ pub(crate) fn write_character(character: char, out: &mut Vec<u8>) {
     match character {
         '"' | '\\' => out.extend_from_slice(&[b'\\', character as u8]),
         control if control < ' ' => {
-            out.extend_from_slice(format!("\\u{:04x}", control as u32).as_bytes());
+            let digit =
+                |half: u8| char::from_digit(u32::from(half), 16).map_or(b'0', |digit| digit as u8);
+            let byte = control as u8;
+            out.extend_from_slice(&[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]);
         }
         other => out.extend_from_slice(other.encode_utf8(&mut [0; 4]).as_bytes()),
     }

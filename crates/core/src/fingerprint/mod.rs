@@ -63,7 +63,8 @@ pub struct FingerprintRules<'a> {
     /// What does not count in a body that is compared as JSON, whether it is there or not. Where
     /// an array loses an element, those behind it count as if it had never been there.
     pub ignore: &'a [JsonPointer],
-    /// How large a body may become when it is unpacked; a larger one is compared as it was sent.
+    /// How large a body may become when it is unpacked; a larger one is compared as it was sent. So is one
+    /// of more than 16 KiB and 32 times what was sent.
     pub unpacked_bytes_max: usize,
 }
 

@@ -24,7 +24,9 @@ use super::network::{
 use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
-use super::values::{COUNT_OR_OFF, DELAY, DURATION, Kind, PATH, SIZE_OR_OFF, SWITCH, choice};
+use super::values::{
+    COUNT_OR_OFF, DELAY, DISK_SIZE_OR_OFF, DURATION, Kind, PATH, SIZE_OR_OFF, SWITCH, choice,
+};
 use super::{
     Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Lock, Overrides, Redis, RedisUrl,
     Route, RouteSettings, StoreUrl, TenantSource, Upstream,
@@ -32,6 +34,8 @@ use super::{
 
 /// How much memory finished records take near a store that is asked over a network, unless set.
 const NEAR_CACHE: usize = 32 * 1024 * 1024;
+/// Default of `max_store_bytes` for a store in a folder.
+const FILE_STORE_BYTES_MAX: u64 = 64 << 30;
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
@@ -87,7 +91,7 @@ pub(super) fn check(
     root.set("merge_slashes", &SWITCH, &mut merge_slashes);
 
     let tls = tls::read(&mut root, &mut mistakes);
-    let Stored { store, spool, near_cache, database, redis, cache, lock } =
+    let Stored { store, spool, store_bytes_max, near_cache, database, redis, cache, lock } =
         read_store(&mut root, overrides, secret_file.is_some(), &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
@@ -135,6 +139,7 @@ pub(super) fn check(
             status,
             store,
             spool,
+            store_bytes_max,
             near_cache,
             database,
             redis,
@@ -168,6 +173,7 @@ fn check_for_circle(root: &mut Section<'_>, upstream: Option<&Upstream>, listen:
 struct Stored {
     store: StoreUrl,
     spool: Option<PathBuf>,
+    store_bytes_max: Option<u64>,
     near_cache: Option<usize>,
     database: Database,
     redis: Redis,
@@ -189,6 +195,16 @@ fn read_store(
         StoreUrl::Memory => None,
         StoreUrl::File(_) | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => Some(store.spool()),
     });
+    let store_bytes_max = section.get("max_store_bytes", &DISK_SIZE_OR_OFF);
+    if matches!(store, StoreUrl::Memory | StoreUrl::Redis(_)) && !section.is_wrong("url") {
+        let text = "needs a store in a file: folder or a postgres: database; a Redis has its own maxmemory";
+        section.clash(&["max_store_bytes"], text);
+    }
+    let store_bytes_max = match &store {
+        StoreUrl::File(_) => store_bytes_max.unwrap_or(Some(FILE_STORE_BYTES_MAX)),
+        StoreUrl::Postgres(_) => store_bytes_max.flatten(),
+        StoreUrl::Memory | StoreUrl::Redis(_) => None,
+    };
     let near_cache = section.get("near_cache", &SIZE_OR_OFF);
     if matches!(store, StoreUrl::Memory | StoreUrl::File(_)) && !section.is_wrong("url") {
         section.clash(&["near_cache"], "needs a store that is asked over a network");
@@ -233,7 +249,7 @@ fn read_store(
     }
     section.finish(mistakes);
     let database = Database { direct_url, auto_migrate };
-    Stored { store, spool, near_cache, database, redis, cache, lock }
+    Stored { store, spool, store_bytes_max, near_cache, database, redis, cache, lock }
 }
 
 const LOCK: Kind<Lock> = Kind {

@@ -105,6 +105,8 @@ pub struct Config {
     /// The folder for answers that could not be recorded; none for a store in memory, which does
     /// not outlive them.
     pub spool: Option<PathBuf>,
+    /// `max_store_bytes`: limit of the bytes that the store takes.
+    pub store_bytes_max: Option<u64>,
     /// How much memory finished records may take that were asked for lately, where the store is asked
     /// over a network.
     pub near_cache: Option<usize>,
@@ -239,6 +241,7 @@ impl Config {
             jwt: _,
             forward_auth: _,
             limits: _,
+            store_bytes_max: _,
             status: _,
             defaults: _,
             routes: _,

@@ -27,7 +27,7 @@ pub(super) const UPSTREAM_TLS: Vocabulary =
 pub(super) const STORE: Vocabulary = Vocabulary {
     table: "store",
     names: &[
-        &["url", "spool", "near_cache", "direct_url", "auto_migrate"],
+        &["url", "spool", "max_store_bytes", "near_cache", "direct_url", "auto_migrate"],
         &["accept_loss", "accept_unverified", "wait_replicas", "cache_url", "lock"],
     ],
 };
@@ -106,6 +106,7 @@ const PER_ROUTE: &[&str] = &[
     "max_response_body",
     "max_live_keys",
     "max_claims",
+    "max_held_keys",
     "stream",
     "replay_needs",
     "replay_status",

@@ -6,7 +6,7 @@ use http::header::SET_COOKIE;
 use http::{HeaderName, Method};
 use selfsame::{
     Completing, JsonPointer, KeyFormat, KeyMode, KeyRules, Mode, OnConflict, OnStoreError, Origin,
-    Probe, Profile, ReplayStatus, ScopeKind, ServerErrors, StatusPattern,
+    Probe, Profile, ReplayStatus, ScopeKind, ServerErrors, StatusPattern, TenantLimit,
 };
 use selfsame_core::headers::IDEMPOTENCY_KEY;
 use selfsame_core::{FingerprintForm, Recover};
@@ -15,7 +15,7 @@ use super::file::Section;
 use super::statuses;
 use super::tenants::TENANT;
 use super::values::{
-    COUNT, COUNT_OR_OFF, DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, written,
+    COUNT, DURATION, DURATION_OR_OFF, KEY_LENGTH, LEASE, SIZE, SWITCH, TENANT_LIMIT, written,
 };
 use super::words::{
     COUNTED_HEADER, FINGERPRINT, FORMAT, HEADER, KEY, KEY_POINTER, METHOD, MODE, ON_CONFLICT,
@@ -25,6 +25,14 @@ use super::words::{
 
 /// The least retention unless `allow_short_retention` is set.
 const RETENTION_MIN: Duration = Duration::from_secs(60 * 60);
+
+/// Default of `max_live_keys`: a tenant with a thousand new keys a second, for a day, stays below it.
+const LIVE_KEYS_MAX: TenantLimit =
+    TenantLimit { each: Some(100_000_000), anonymous: Some(10_000_000) };
+/// Default of `max_claims`: half of all requests that may be under way by default.
+const CLAIMS_MAX: TenantLimit = TenantLimit { each: Some(5_000), anonymous: Some(500) };
+/// Default of `max_held_keys`.
+const HELD_KEYS_MAX: TenantLimit = TenantLimit { each: Some(1_000), anonymous: Some(100) };
 
 /// How many characters a UUID has.
 const UUID_LEN: usize = 36;
@@ -94,9 +102,11 @@ pub struct RouteSettings {
     /// `max_response_body`: the largest answer that is kept.
     pub answer_bytes_max: usize,
     /// `max_live_keys`: how many keys of one tenant may live.
-    pub live_keys_max: Option<u32>,
+    pub live_keys_max: TenantLimit,
     /// `max_claims`: how many requests of one tenant may run at once.
-    pub claims_max: Option<u32>,
+    pub claims_max: TenantLimit,
+    /// `max_held_keys`: limit of the keys of one tenant that are held.
+    pub held_keys_max: TenantLimit,
     /// `stream`: whether answers are passed on as they come and never kept.
     pub stream: bool,
     /// `replay_needs`: asks the service of `[forward_auth]` for permission before a keyed request runs or is
@@ -180,8 +190,9 @@ impl Default for RouteSettings {
             run_timeout: Duration::from_secs(15 * 60),
             request_bytes_max: 1 << 20,
             answer_bytes_max: 1 << 20,
-            live_keys_max: None,
-            claims_max: None,
+            live_keys_max: LIVE_KEYS_MAX,
+            claims_max: CLAIMS_MAX,
+            held_keys_max: HELD_KEYS_MAX,
             stream: false,
             needs_permission: false,
             replay_status: ReplayStatus::Same,
@@ -254,8 +265,9 @@ impl Draft {
         section.set("run_timeout", &DURATION, &mut to.run_timeout);
         section.set("max_request_body", &SIZE, &mut to.request_bytes_max);
         section.set("max_response_body", &SIZE, &mut to.answer_bytes_max);
-        section.set("max_live_keys", &COUNT_OR_OFF, &mut to.live_keys_max);
-        section.set("max_claims", &COUNT_OR_OFF, &mut to.claims_max);
+        section.set("max_live_keys", &TENANT_LIMIT, &mut to.live_keys_max);
+        section.set("max_claims", &TENANT_LIMIT, &mut to.claims_max);
+        section.set("max_held_keys", &TENANT_LIMIT, &mut to.held_keys_max);
         section.set("stream", &SWITCH, &mut to.stream);
         section.set("replay_needs", &REPLAY_NEEDS, &mut to.needs_permission);
         section.set("replay_status", &REPLAY_STATUS, &mut to.replay_status);

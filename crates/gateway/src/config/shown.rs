@@ -4,6 +4,7 @@ use std::fmt;
 
 use selfsame::{
     KeyMode, Mode, OnConflict, OnStoreError, Profile, ScopeKind, ServerErrors, StatusPattern,
+    TenantLimit,
 };
 use selfsame_core::Recover;
 
@@ -14,7 +15,6 @@ impl RouteSettings {
     /// The settings that decide what becomes of a request, by their names in the file.
     pub fn shown(&self) -> Vec<(&'static str, String)> {
         let headers: Vec<String> = self.key_headers.iter().map(quoted).collect();
-        let off_or = |limit: Option<u32>| limit.map_or(quoted("off"), |limit| limit.to_string());
         let remember = match self.remember.is_zero() {
             true => quoted("off"),
             false => quoted(written(self.remember)),
@@ -40,8 +40,9 @@ impl RouteSettings {
             ("run_timeout", quoted(written(self.run_timeout))),
             ("max_request_body", self.request_bytes_max.to_string()),
             ("max_response_body", self.answer_bytes_max.to_string()),
-            ("max_live_keys", off_or(self.live_keys_max)),
-            ("max_claims", off_or(self.claims_max)),
+            ("max_live_keys", tenant_limit(self.live_keys_max)),
+            ("max_claims", tenant_limit(self.claims_max)),
+            ("max_held_keys", tenant_limit(self.held_keys_max)),
             ("on_store_error", quoted(on_store_error(self.on_store_error))),
         ]
     }
@@ -58,6 +59,14 @@ impl RouteSettings {
 
 fn quoted(value: impl fmt::Display) -> String {
     format!("\"{value}\"")
+}
+
+fn tenant_limit(TenantLimit { each, anonymous }: TenantLimit) -> String {
+    let off_or = |most: Option<u32>| most.map_or(quoted("off"), |most| most.to_string());
+    match each == anonymous {
+        true => off_or(each),
+        false => format!("{}  # without a credential: {}", off_or(each), off_or(anonymous)),
+    }
 }
 
 fn statuses(list: &[StatusPattern]) -> String {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use selfsame::TenantLimit;
 use toml::de::DeValue;
 
 /// What a value must look like: said once, for reading it and for complaining about it.
@@ -129,6 +130,12 @@ pub(super) const COUNT_OR_OFF: Kind<Option<u32>> = Kind {
     },
 };
 
+/// One limit for all tenants, or none.
+pub(super) const TENANT_LIMIT: Kind<TenantLimit> = Kind {
+    expected: COUNT_OR_OFF.expected,
+    read: |value| (COUNT_OR_OFF.read)(value).map(TenantLimit::from),
+};
+
 pub(super) const SIZE: Kind<usize> =
     Kind { expected: r#"a size like "1MiB", "512KiB", "10MB" or 65536 (bytes)"#, read: size };
 
@@ -140,6 +147,21 @@ pub(super) const SIZE_OR_OFF: Kind<Option<usize>> = Kind {
         _ => size(value).map(Some),
     },
 };
+
+/// None where it is off.
+pub(super) const DISK_SIZE_OR_OFF: Kind<Option<u64>> = Kind {
+    expected: r#"a size like "64GiB" or "500MB", or "off""#,
+    read: |value| match value {
+        DeValue::String(text) if text == "off" => Ok(None),
+        _ => match bytes(value)? {
+            bytes if bytes < DISK_SIZE_MIN => Err(because("must be at least 1MiB")),
+            bytes => Ok(Some(bytes)),
+        },
+    },
+};
+
+/// Smallest limit of a store's bytes: its first file has a quarter of it.
+const DISK_SIZE_MIN: u64 = 1 << 20;
 
 // Ten years: far from overflowing any clock, and longer than anyone can mean.
 const DURATION_MAX: Duration = Duration::from_secs(3650 * 24 * 60 * 60);
@@ -172,12 +194,15 @@ fn duration(value: &DeValue<'_>) -> Result<Duration, Wrong> {
     }
 }
 
+fn bytes(value: &DeValue<'_>) -> Result<u64, Wrong> {
+    match value {
+        DeValue::Integer(_) => integer(value),
+        other => quantity(text(other)?, &SIZE_UNITS),
+    }
+}
+
 fn size(value: &DeValue<'_>) -> Result<usize, Wrong> {
-    let bytes = match value {
-        DeValue::Integer(_) => integer(value)?,
-        other => quantity(text(other)?, &SIZE_UNITS)?,
-    };
-    match bytes {
+    match bytes(value)? {
         0 => Err(because("must be more than zero")),
         bytes if bytes > SIZE_MAX => Err(because("must be at most 1GiB")),
         bytes => Ok(usize::try_from(bytes).expect("a gibibyte fits into memory")),

@@ -114,6 +114,10 @@ struct Rules<'a> {
     answer_bytes_max: usize,
     live_keys_max: Option<u32>,
     running_max: Option<u32>,
+    held_keys_max: Option<u32>,
+    anonymous_live_keys_max: Option<u32>,
+    anonymous_running_max: Option<u32>,
+    anonymous_held_keys_max: Option<u32>,
     answer_timeout_ms: u64,
 }
 
@@ -182,6 +186,7 @@ impl<'a> Rules<'a> {
             answer_bytes_max,
             live_keys_max,
             claims_max,
+            held_keys_max,
             stream,
             needs_permission: _,
             replay_status,
@@ -260,8 +265,12 @@ impl<'a> Rules<'a> {
             streams: *stream,
             request_bytes_max: *request_bytes_max,
             answer_bytes_max: *answer_bytes_max,
-            live_keys_max: *live_keys_max,
-            running_max: *claims_max,
+            live_keys_max: live_keys_max.each,
+            running_max: claims_max.each,
+            held_keys_max: held_keys_max.each,
+            anonymous_live_keys_max: live_keys_max.anonymous,
+            anonymous_running_max: claims_max.anonymous,
+            anonymous_held_keys_max: held_keys_max.anonymous,
             answer_timeout_ms: millis(*response_timeout),
         }
     }

@@ -3,6 +3,7 @@
 use http::header::RETRY_AFTER;
 use selfsame::{
     Dialect, KeyMode, OnStoreError, Problem, ProblemDetails, Profile, Recover, ServerErrors,
+    TenantLimit,
 };
 
 use super::document::{Line, plain};
@@ -79,7 +80,8 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         // Also where nothing is remembered for longer: a person may have it erased.
         Problem::KeyExpired => keyed,
         Problem::TooManyKeys => {
-            keyed && (settings.live_keys_max.is_some() || settings.claims_max.is_some())
+            let limits = [settings.live_keys_max, settings.claims_max, settings.held_keys_max];
+            keyed && limits != [TenantLimit::default(); 3]
         }
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.

@@ -9,7 +9,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use tokio::sync::oneshot;
 
-use crate::collect::join;
+use crate::body_buffer::BodyBuffer;
 
 /// What was heard of a body. Nothing at all where it was dropped before its end.
 #[derive(Debug)]
@@ -40,8 +40,8 @@ pub(super) fn tap<B: Body<Data = Bytes>>(
     bytes_max: usize,
 ) -> (TappedBody<B>, oneshot::Receiver<Tapped>) {
     let (tell, tapped) = oneshot::channel();
-    let mut tap =
-        Tap { tell: Some(tell), heard: Vec::new(), trailers: HeaderMap::new(), room: bytes_max };
+    let (heard, trailers) = (BodyBuffer::default(), HeaderMap::new());
+    let mut tap = Tap { tell: Some(tell), heard, trailers, room: bytes_max };
     tap.end_if(body.is_end_stream());
     (TappedBody { body, tap }, tapped)
 }
@@ -50,21 +50,21 @@ pub(super) fn tap<B: Body<Data = Bytes>>(
 struct Tap {
     /// None once everything was told.
     tell: Option<oneshot::Sender<Tapped>>,
-    heard: Vec<Bytes>,
+    heard: BodyBuffer,
     trailers: HeaderMap,
     room: usize,
 }
 
 impl Tap {
-    fn hear(&mut self, data: &Bytes) {
+    fn hear(&mut self, data: &Bytes, to_come: Option<u64>) {
         if self.tell.as_ref().is_none_or(oneshot::Sender::is_closed) {
-            self.heard = Vec::new();
+            self.heard = BodyBuffer::default();
             return;
         }
         match self.room.checked_sub(data.len()) {
             Some(room) => {
                 self.room = room;
-                self.heard.push(data.clone());
+                self.heard.push(data.clone(), to_come);
             }
             None => self.tell(Tapped::Over),
         }
@@ -72,14 +72,14 @@ impl Tap {
 
     fn end_if(&mut self, is_over: bool) {
         if is_over {
-            let data = join(std::mem::take(&mut self.heard));
+            let data = std::mem::take(&mut self.heard).into_bytes();
             let trailers = std::mem::take(&mut self.trailers);
             self.tell(Tapped::Whole { data, trailers });
         }
     }
 
     fn tell(&mut self, tapped: Tapped) {
-        self.heard = Vec::new();
+        self.heard = BodyBuffer::default();
         if let Some(tell) = self.tell.take() {
             let _nobody_listens = tell.send(tapped);
         }
@@ -99,7 +99,7 @@ impl<B: Body<Data = Bytes>> Body for TappedBody<B> {
         match &polled {
             Some(Ok(frame)) => {
                 if let Some(data) = frame.data_ref() {
-                    this.tap.hear(data);
+                    this.tap.hear(data, this.body.size_hint().upper());
                 }
                 if let Some(trailers) = frame.trailers_ref() {
                     this.tap.trailers = trailers.clone();

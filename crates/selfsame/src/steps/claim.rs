@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use selfsame_core::{
-    Ask, AttemptId, Claim, Claimed, Fence, Fenced, Grant, Lease, Replay, Sent, State, StoreError,
-    StoreErrorKind, Unstarted,
+    Ask, AttemptId, Claim, Claimed, Fence, Fenced, Filter, Find, Grant, Lease, Replay, Sent, State,
+    StateName, StoreError, StoreErrorKind, Unstarted, Whose,
 };
 use tokio::time::Instant;
 
 use crate::engine::Engine;
 use crate::policy::{OnStoreError, Policy};
-use crate::quota::{Excess, Place, Quota, Quotas};
+use crate::quota::{Excess, Place, Quota, Quotas, note_held};
 use crate::reject::Refusal;
 use crate::telemetry;
 
@@ -54,7 +54,12 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
         let error = StoreError::new(StoreErrorKind::NotWritten, text);
         return told(store_failed(&error, engine, ask, policy), ask, policy);
     }
-    let place = match quotas(engine, ask).enter(ask.label.tenant, policy.quota) {
+    if engine.store_budget.is_exceeded(ask.label.tenant == engine.anonymous)
+        && let Err(refused) = Box::pin(beyond_budget(engine, ask, policy)).await
+    {
+        return told(refused, ask, policy);
+    }
+    let place = match quotas(engine, ask).enter(ask.label.tenant, quota_of(engine, ask, policy)) {
         Ok(place) => place,
         Err(excess) => match Box::pin(beyond_quota(engine, ask, policy, excess)).await {
             Ok(place) => place,
@@ -119,7 +124,7 @@ fn settled(
             if newly {
                 telemetry::lease_expired();
                 let cause = "a retry found its lease over";
-                telemetry::held(&ask.id, &ask.label, ask.keepsake.as_deref(), cause);
+                note_held(&engine.quotas, &ask.id, &ask.label, ask.keepsake.as_deref(), cause);
             }
             Settled::Refused(Refusal::Held)
         }
@@ -147,15 +152,48 @@ async fn beyond_quota(
         Ok(record) => record,
         Err(error) => return Err(store_failed(&error, engine, ask, policy)),
     };
-    let refused = Settled::Refused(Refusal::TooMany(excess));
+    let (quotas, quota) = (quotas(engine, ask), quota_of(engine, ask, policy));
+    let refused = |excess| Settled::Refused(Refusal::TooMany(excess));
     match (excess, record.map(|record| record.state)) {
-        (_, None) | (Excess::Claims, Some(State::Failed)) => Err(refused),
+        (Excess::HeldKeys, None) => {
+            recount_held(engine, ask, quota).await;
+            quotas.enter(ask.label.tenant, quota).map_err(refused)
+        }
+        (_, None) | (Excess::Claims, Some(State::Failed)) => Err(refused(excess)),
         (Excess::Claims, Some(_)) => Ok(None),
-        (Excess::LiveKeys, Some(_)) => {
-            let claims_only = Quota { live_keys: None, ..policy.quota };
-            quotas(engine, ask).enter(ask.label.tenant, claims_only).map_err(|_| refused)
+        (Excess::LiveKeys | Excess::HeldKeys, Some(_)) => {
+            quotas.enter(ask.label.tenant, quota.of_known_key()).map_err(refused)
         }
     }
+}
+
+/// Where the store is as large as it may be, only what is there already goes on.
+async fn beyond_budget(engine: &Engine, ask: &Ask, policy: &Policy) -> Result<(), Settled> {
+    match engine.store.get(&ask.id).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => {
+            engine.store_budget.log_refusal(&policy.route);
+            Err(Settled::Refused(Refusal::StoreFull))
+        }
+        Err(error) => Err(store_failed(&error, engine, ask, policy)),
+    }
+}
+
+/// Limits of the request's tenant.
+fn quota_of(engine: &Engine, ask: &Ask, policy: &Policy) -> Quota {
+    policy.tenant_limits.of(ask.label.tenant == engine.anonymous)
+}
+
+/// Counts the tenant's held keys in the store, unless that was done lately: they may have been resolved.
+async fn recount_held(engine: &Engine, ask: &Ask, quota: Quota) {
+    let (tenant, quotas) = (ask.label.tenant, quotas(engine, ask));
+    let Some(most) = quota.held_keys.filter(|_| quotas.is_recount_due(tenant)) else { return };
+    let (state, tenant_filter) = (Some(StateName::Held), Some(Whose::Tag(tenant)));
+    let filter = Filter { tenant: tenant_filter, state, ..Filter::default() };
+    let (most, begun) = (usize::try_from(most).unwrap_or(usize::MAX), Instant::now());
+    let found = engine.people.find(&Find::Matching { filter, after: None }, most).await;
+    let held = found.ok().map(|found| found.len().try_into().unwrap_or(u32::MAX));
+    quotas.recounted(tenant, held, begun.elapsed());
 }
 
 /// The answer to a retry, where it is at hand: nothing is begun that would have to be seen through.

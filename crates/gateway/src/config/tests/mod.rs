@@ -195,6 +195,7 @@ fn every_setting_can_be_written() {
         max_response_body = "5KiB"
         max_live_keys = 6
         max_claims = 7
+        max_held_keys = "off"
         stream = true
         replay_status = "ok"
         replay_set_cookie = true
@@ -242,8 +243,9 @@ fn every_setting_can_be_written() {
         run_timeout: seconds(3),
         request_bytes_max: 4,
         answer_bytes_max: 5 * 1024,
-        live_keys_max: Some(6),
-        claims_max: Some(7),
+        live_keys_max: Some(6).into(),
+        claims_max: Some(7).into(),
+        held_keys_max: None.into(),
         stream: true,
         needs_permission: false,
         replay_status: ReplayStatus::Ok,
@@ -393,6 +395,28 @@ fn finished_records_are_kept_near_where_the_store_is_far() {
     for (store, line, said) in [
         ("file:./d", "near_cache = '1MiB'", "needs a store that is asked over a network"),
         ("redis://a", "near_cache = true", r#"expected a size like "32MiB""#),
+    ] {
+        let mistakes = load(store, line).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
+}
+
+#[test]
+fn a_store_may_take_so_many_bytes() {
+    let load = |store: &str, line: &str| {
+        load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
+    };
+    let most = |store: &str, line: &str| load(store, line).expect("valid").store_bytes_max;
+    assert_eq!(most("file:./d", ""), Some(64 << 30));
+    assert_eq!(most("file:./d", "max_store_bytes = 'off'"), None);
+    assert_eq!(most("file:./d", "max_store_bytes = '2000GiB'"), Some(2000 << 30));
+    assert_eq!(most("postgres://a/b", ""), None);
+    assert_eq!(most("postgres://a/b", "max_store_bytes = '10GB'"), Some(10_000_000_000));
+    assert_eq!(most("redis://a", ""), None);
+    for (store, line, said) in [
+        ("redis://a", "max_store_bytes = '1GiB'", "a Redis has its own maxmemory"),
+        ("file:./d", "max_store_bytes = '1KiB'", "must be at least 1MiB"),
+        ("file:./d", "max_store_bytes = true", r#"expected a size like "64GiB""#),
     ] {
         let mistakes = load(store, line).expect_err("wrong").to_string();
         assert!(mistakes.contains(said), "{mistakes}");

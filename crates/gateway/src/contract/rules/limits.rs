@@ -1,5 +1,7 @@
 //! How much of everything, and for how long.
 
+use selfsame::TenantLimit;
+
 use super::super::document::{Line, line, plain, text};
 use super::super::words;
 use crate::config::RouteSettings;
@@ -35,30 +37,28 @@ pub(super) fn answer_body_brief(settings: &RouteSettings) -> Line {
     }
 }
 
-pub(super) fn quota(settings: &RouteSettings) -> Line {
-    let over = "One more is refused as [too-many-keys].";
-    let count = |count: u32| text(count.to_string());
-    match (settings.live_keys_max, settings.claims_max) {
-        (None, None) => plain("Any number."),
-        (Some(keys), None) => {
-            line("Up to {} that have not expired. {}", [count(keys), plain(over)])
+/// A limit in words, with the one of callers without a credential where that is another.
+fn tenant_limit(TenantLimit { each, anonymous }: TenantLimit) -> Line {
+    let or_any = |most: Option<u32>| most.map_or("any number".to_owned(), |most| most.to_string());
+    match each == anonymous {
+        true => text(or_any(each)),
+        false => {
+            line("{} ({} without a credential)", [text(or_any(each)), text(or_any(anonymous))])
         }
-        (None, Some(running)) => {
-            line("Up to {} that run at once. {}", [count(running), plain(over)])
-        }
-        (Some(keys), Some(running)) => line(
-            "Up to {} that have not expired, and up to {} that run at once. {}",
-            [count(keys), count(running), plain(over)],
-        ),
     }
 }
 
-pub(super) fn quota_brief(settings: &RouteSettings) -> Line {
-    let or_any =
-        |most: Option<u32>| text(most.map_or("any number of".into(), |most| most.to_string()));
+pub(super) fn quota(settings: &RouteSettings) -> Line {
     line(
-        "{} keys in use, {} running at once",
-        [or_any(settings.live_keys_max), or_any(settings.claims_max)],
+        "Not expired: {}. Running at once: {}. Held: {}. One more new key is refused as [too-many-keys].",
+        [settings.live_keys_max, settings.claims_max, settings.held_keys_max].map(tenant_limit),
+    )
+}
+
+pub(super) fn quota_brief(settings: &RouteSettings) -> Line {
+    line(
+        "keys in use: {}, running at once: {}, held: {}",
+        [settings.live_keys_max, settings.claims_max, settings.held_keys_max].map(tenant_limit),
     )
 }
 

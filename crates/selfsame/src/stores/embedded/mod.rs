@@ -132,6 +132,11 @@ impl EmbeddedStore {
         Ok(Self { reads, looks, writes, folder, records, cursor, near })
     }
 
+    /// Bytes of the log's files.
+    pub fn bytes(&self) -> u64 {
+        self.records.segments.bytes()
+    }
+
     /// Forgets the damaged records whose ids, in hexadecimal, begin with `prefix`, and tells how many
     /// there were. Their keys are new then: only a person can know that their work was not done.
     pub async fn forget_damaged(&self, prefix: &str) -> Result<usize, StoreError> {

@@ -83,9 +83,14 @@ impl Segments {
         all.values().next().filter(|_| is_wasteful).map(|used| used.segment.clone())
     }
 
+    /// Bytes of all files.
+    pub(super) fn bytes(&self) -> u64 {
+        self.all.read().values().map(|used| used.segment.capacity).sum()
+    }
+
     /// How large the next segment is to be.
     pub(super) fn next_size(&self) -> u64 {
-        let taken: u64 = self.all.read().values().map(|used| used.segment.capacity).sum();
+        let taken = self.bytes();
         (taken / SIZE_PART).clamp(SIZE_MIN, SIZE_MAX)
     }
 }

@@ -144,6 +144,12 @@ pub(super) async fn count(session: &Session) -> Result<Count, StoreError> {
     Ok(count)
 }
 
+/// Bytes of the schema's tables, with their indexes.
+pub(super) async fn bytes(session: &Session) -> Result<u64, StoreError> {
+    let bytes = read(session, include_str!("bytes.sql"), &[]).await?;
+    Ok(bytes[0].get::<_, i64>(0).try_into().unwrap_or(0))
+}
+
 pub(super) async fn now(session: &Session) -> Result<Timestamp, StoreError> {
     let time = read(session, "select selfsame.clock()", &[]).await?;
     Ok(rows::time_at(&time[0], 0))

@@ -70,6 +70,13 @@ pub(super) async fn session(link: &Link) -> Result<Arc<Session>, StoreError> {
     Ok(link.session().await?)
 }
 
+impl PostgresStore {
+    /// Bytes of its tables, with their indexes.
+    pub async fn bytes(&self) -> Result<u64, StoreError> {
+        inspect::bytes(&*session(&self.look).await?).await
+    }
+}
+
 #[async_trait]
 impl Store for PostgresStore {
     fn name(&self) -> &'static str {
