@@ -4,7 +4,7 @@ use std::process::Output;
 
 use serde_json::Value;
 
-use crate::harness::{Gateway, Ledger, Then, eventually};
+use crate::harness::{Ledger, Then, eventually};
 use crate::tokens::{Issuer, setup};
 
 const TENANT: &str = "ann\u{202e}nob\u{2066}";

@@ -13,7 +13,7 @@ fn life() -> Vec<Case> {
     let reset = frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes());
     vec![
         Case::new("DATA on an idle stream", "5.1", &[data(END_STREAM)], protocol),
-        Case::new("RST_STREAM on an idle stream", "5.1", &[reset.clone()], protocol),
+        Case::new("RST_STREAM on an idle stream", "5.1", std::slice::from_ref(&reset), protocol),
         Case::new("WINDOW_UPDATE on an idle stream", "5.1", &[window_update(1, 1)], protocol),
         Case::new(
             "CONTINUATION on an idle stream",
