@@ -33,6 +33,7 @@ mod idle;
 mod key_sources;
 mod keys;
 mod limits;
+mod listeners;
 mod logs;
 mod lost_answers;
 mod meaning;

@@ -15,8 +15,11 @@ use crate::checkpoints::Checkpoints;
 use crate::completer::Completer;
 use crate::config::Config;
 use crate::contract::ContractPage;
+use crate::descriptors::Descriptors;
 use crate::installation::{self, NewIdentity, Opened};
+use crate::internal_listener::InternalListener;
 use crate::live::{self, Live, Origin};
+use crate::pace;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::shutdown::Shutdown;
@@ -32,7 +35,7 @@ const BACKLOG: u32 = 4096;
 /// A gateway that is bound and ready to serve.
 pub(crate) struct Gateway {
     listener: TcpListener,
-    admin_listener: TcpListener,
+    admin_listener: InternalListener,
     admin: Arc<Admin>,
     checkpoints: Option<Checkpoints>,
     workers: Workers,
@@ -54,6 +57,8 @@ impl Gateway {
         new_identity: NewIdentity,
         shutdown: Shutdown,
     ) -> Result<Self> {
+        let descriptors = Descriptors::raise();
+        descriptors.warn_unless_fit(config.limits);
         let stop = CancellationToken::new();
         let listener = bind(config.listen, "--listen")?;
         let admin_listener = bind(config.admin.listen, "--admin")?;
@@ -66,8 +71,17 @@ impl Gateway {
         seal.replace(config.encryption.clone());
         let Opened { store, audit, redis } = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
+        let room = Arc::new(Room::new(descriptors.fit(config.limits), idempotency.clone()));
+        let connections_max = descriptors.internal_connections_max();
+        let internal = |listener, kind| InternalListener {
+            listener,
+            kind,
+            connections_max,
+            room: room.clone(),
+        };
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
+                let listener = internal(listener, pace::Listener::Checkpoints);
                 Checkpoints::new(listener, settings, &idempotency, store.clone())
             })
             .transpose()?;
@@ -82,7 +96,6 @@ impl Gateway {
         let protection = Protection::new(&config, &idempotency, invitation.as_ref())?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
         let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
-        let room = Arc::new(Room::new(config.limits, idempotency.clone()));
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
         let completing = Arc::new(LiveRoutes::new(routes()));
@@ -95,6 +108,7 @@ impl Gateway {
             seal,
             audit: audit.clone(),
             room: room.clone(),
+            descriptors,
         };
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
@@ -108,6 +122,7 @@ impl Gateway {
             stop: shutdown.announced.clone(),
         };
         let admin = Arc::new(admin);
+        let admin_listener = internal(admin_listener, pace::Listener::Admin);
         let completer = Completer {
             store: store.clone(),
             idempotency: idempotency.clone(),
@@ -137,7 +152,7 @@ impl Gateway {
 
     /// Where the admin listener is, with the port that was really bound.
     pub(crate) fn admin_address(&self) -> Result<SocketAddr> {
-        Ok(self.admin_listener.local_addr()?)
+        Ok(self.admin_listener.listener.local_addr()?)
     }
 
     /// Where upstreams save checkpoints, if they may, with the port that was really bound.

@@ -14,6 +14,7 @@ use crate::audit::Audit;
 use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
+use crate::descriptors::Descriptors;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
@@ -37,6 +38,7 @@ pub(crate) struct Live {
     seal: Seal,
     audit: Option<Audit>,
     room: Arc<Room>,
+    descriptors: Descriptors,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -50,6 +52,7 @@ pub(crate) struct Rules {
     pub(crate) seal: Seal,
     pub(crate) audit: Option<Audit>,
     pub(crate) room: Arc<Room>,
+    pub(crate) descriptors: Descriptors,
 }
 
 impl Live {
@@ -60,9 +63,21 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls, seal, audit, room } = rules;
+        let Rules { contract, routes, invitation, tls, seal, audit, room, descriptors } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
-        Self { origin, idempotency, contract, routes, invitation, tls, seal, audit, room, served }
+        Self {
+            origin,
+            idempotency,
+            contract,
+            routes,
+            invitation,
+            tls,
+            seal,
+            audit,
+            room,
+            descriptors,
+            served,
+        }
     }
 
     pub(crate) fn contract(&self) -> Arc<ContractPage> {
@@ -125,7 +140,8 @@ impl Live {
                 Routes::new(&config, &protection, pages, Some(before))
             });
         }
-        self.room.change(config.limits);
+        self.descriptors.warn_unless_fit(config.limits);
+        self.room.change(self.descriptors.fit(config.limits));
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

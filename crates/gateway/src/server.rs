@@ -1,6 +1,7 @@
 //! The accept loop: connections in, requests to the routes, and a graceful end.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::config::Limits;
 use crate::door::{Body, Door, Entered};
 use crate::framing::Watched;
 use crate::http2::{Noted, Streams};
-use crate::pace::{self, Awaited, Terms};
+use crate::pace::{self, Awaited, Listener, Terms};
 use crate::preface::Spoken;
 use crate::request_head::UNCLEAR_END;
 use crate::room::{Room, Seated, Seldom};
@@ -55,12 +56,21 @@ pub(crate) async fn accept(
             Err(error) => Err(error),
         };
         if let Err(error) = taken {
-            if failing.is_due() {
-                tracing::warn!(%error, "connections cannot be accepted");
-            }
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            pause_after(&error, Listener::Public.label(), &failing).await;
         }
     }
+}
+
+/// Logs that a connection could not be accepted, and pauses where the next one would fail as well.
+pub(crate) async fn pause_after(error: &io::Error, listener: &'static str, failing: &Seldom) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        return tracing::debug!(%error, listener, "a connection was gone before it was accepted");
+    }
+    if failing.is_due() {
+        tracing::warn!(%error, listener, "connections cannot be accepted");
+    }
+    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Serves one connection to its end.
@@ -75,7 +85,8 @@ pub(crate) async fn connection(
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%error, "a connection was gone before it began"),
     };
-    let terms = Terms { limits: door.room.limits(), begun: Instant::now(), stop, watcher };
+    let (limits, begun) = (door.room.limits(), Instant::now());
+    let terms = Terms { listener: Listener::Public, limits, begun, stop, watcher };
     if let Some(tls) = tls {
         // Boxed, so that connections in the clear do not hold room for it.
         return Box::pin(encrypted(stream, door, tls, terms)).await;
@@ -85,7 +96,7 @@ pub(crate) async fn connection(
         Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, terms).await,
         // Boxed, so that connections of HTTP/1.1 do not hold room for it.
         Some(Ok(Ok(Spoken::Http2(stream)))) => Box::pin(http2(stream, door, terms)).await,
-        Some(Err(_)) => return pace::cut(Awaited::Head),
+        Some(Err(_)) => return pace::cut(terms.listener, Awaited::Head.label()),
         _ => return tracing::debug!("a connection ended before it said anything"),
     };
     log_end(ended);
@@ -140,18 +151,24 @@ where
         };
         async move { Ok::<_, Infallible>(entered.await) }
     });
+    let builder = http1_builder(&terms.limits);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
+}
+
+/// Serves HTTP/1.1 with heads of this size.
+pub(crate) fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        .max_header_size(terms.limits.header_bytes_max)
+        .max_header_size(limits.header_bytes_max)
         // A timer for each head would be one for each request.
         .header_read_timeout(None)
         // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
         .half_close(true);
-    if terms.limits.headers_max != Limits::HEADERS_MAX {
-        builder.max_headers(terms.limits.headers_max);
+    if limits.headers_max != Limits::HEADERS_MAX {
+        builder.max_headers(limits.headers_max);
     }
-    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
+    builder
 }
 
 /// As [`http1`].
