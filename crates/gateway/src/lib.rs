@@ -35,6 +35,7 @@ mod target;
 mod telemetry;
 mod tenant;
 mod tls;
+mod tunnel;
 mod unread;
 mod upgrade;
 mod upstream;

@@ -302,6 +302,7 @@ mod tests {
         write_timeout: Duration::from_secs(3),
         idle_timeout: Duration::from_secs(5),
         answer_timeout: Duration::from_secs(60),
+        tunnel_idle_timeout: Duration::from_secs(60),
         connections_max: 1,
         requests_max: 1,
         streams_max: 1,

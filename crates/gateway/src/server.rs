@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Limits;
 use crate::door::{Body, Door, Entered};
 use crate::framing::Watched;
-use crate::http2::{Noted, Streams};
+use crate::http2::{Noted, StreamExecutor, Streams};
 use crate::pace::{self, Awaited, Listener, Terms};
 use crate::preface::Spoken;
 use crate::request_head::UNCLEAR_END;
@@ -142,9 +142,9 @@ where
 {
     let stream = Watched::new(stream);
     let framing = stream.framing();
-    let pulse = framing.clone();
+    let (pulse, tunnel_idle_timeout) = (framing.clone(), terms.limits.tunnel_idle_timeout);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        upgrade::expect(&mut request, &door.tunnels);
+        upgrade::expect(&mut request, &door.tunnels, tunnel_idle_timeout);
         let entered = match framing.is_clear(request.headers()) {
             true => door.enter(request),
             false => Entered::refused(UNCLEAR_END, request.version()),
@@ -182,6 +182,7 @@ where
 {
     let streams = Arc::<Streams>::default();
     let (pulse, limits) = (streams.clone(), terms.limits.clone());
+    let executor = StreamExecutor::new(streams.clone(), limits.write_timeout);
     let stream = Noted::new(stream, streams.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let open = streams.open();
@@ -197,7 +198,8 @@ where
             Ok::<_, Infallible>(response.map(|body| open.answer(body)))
         }
     });
-    let connection = http2::builder(&terms.limits).serve_connection(TokioIo::new(stream), service);
+    let builder = http2::builder(&terms.limits, executor);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
 }
 

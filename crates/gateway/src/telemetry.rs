@@ -14,7 +14,7 @@ const LOG_VARIABLE: &str = "SELFSAME_LOG";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 /// The counters that have no labels.
-const COUNTERS: [&str; 11] = [
+const COUNTERS: [&str; 12] = [
     "selfsame_fenced_writes_total",
     "selfsame_leases_expired_total",
     "selfsame_reaped_total",
@@ -25,6 +25,7 @@ const COUNTERS: [&str; 11] = [
     "selfsame_tls_failures_total",
     "selfsame_shed_requests_total",
     "selfsame_refused_connections_total",
+    "selfsame_streams_cut_total",
     "selfsame_removed_headers_total",
 ];
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);

@@ -31,6 +31,8 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// `idle_timeout`: how long a connection is kept without a request.
     pub idle_timeout: Duration,
+    /// `tunnel_idle_timeout`: how long a connection that has left HTTP may be silent.
+    pub tunnel_idle_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -46,6 +48,7 @@ impl Default for Limits {
             answer_timeout: Duration::from_secs(15 * 60),
             write_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            tunnel_idle_timeout: Duration::from_secs(10 * 60),
         }
     }
 }
@@ -99,6 +102,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits 
     section.set("answer_timeout", &DURATION, &mut limits.answer_timeout);
     section.set("write_timeout", &DURATION, &mut limits.write_timeout);
     section.set("idle_timeout", &DURATION, &mut limits.idle_timeout);
+    section.set("tunnel_idle_timeout", &DURATION, &mut limits.tunnel_idle_timeout);
     section.finish(mistakes);
     limits
 }
@@ -112,7 +116,8 @@ mod tests {
     fn each_limit_is_taken_from_the_file() {
         let text = "max_connections = 1\nmax_requests = 2\nmax_streams = 3\nmax_headers = 4\n\
             max_header_bytes = '5KiB'\nhead_timeout = '6s'\nbody_timeout = '7s'\n\
-            answer_timeout = '8s'\nwrite_timeout = '9s'\nidle_timeout = '10s'";
+            answer_timeout = '8s'\nwrite_timeout = '9s'\nidle_timeout = '10s'\n\
+            tunnel_idle_timeout = '11s'";
         let config = load(&format!("upstream = 'http://a'\n[limits]\n{text}")).expect("valid");
         let expected = Limits {
             connections_max: 1,
@@ -125,6 +130,7 @@ mod tests {
             answer_timeout: Duration::from_secs(8),
             write_timeout: Duration::from_secs(9),
             idle_timeout: Duration::from_secs(10),
+            tunnel_idle_timeout: Duration::from_secs(11),
         };
         assert_eq!(config.limits, expected);
     }

@@ -14,12 +14,15 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         &["shutdown_delay", "underscores_in_headers"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
-        &["encryption", "audit", "limits", "forward_auth"],
+        &["encryption", "audit", "limits", "forward_auth", "admin_tls"],
     ],
 };
 
 pub(super) const TLS: Vocabulary =
     Vocabulary { table: "tls", names: &[&["cert", "key", "client_ca", "client_auth"]] };
+
+pub(super) const ADMIN_TLS: Vocabulary =
+    Vocabulary { table: "admin_tls", names: &[&["cert", "key", "client_ca", "client_auth"]] };
 
 pub(super) const UPSTREAM_TLS: Vocabulary =
     Vocabulary { table: "upstream_tls", names: &[&["ca", "cert", "key", "server_name"]] };
@@ -53,6 +56,7 @@ pub(super) const LIMITS: Vocabulary = Vocabulary {
     names: &[
         &["max_connections", "max_requests", "max_streams", "max_headers", "max_header_bytes"],
         &["head_timeout", "body_timeout", "answer_timeout", "write_timeout", "idle_timeout"],
+        &["tunnel_idle_timeout"],
     ],
 };
 
