@@ -2,6 +2,7 @@
 //! and cut off, in front of an upstream whose ledger is the judge. Rows are those of docs/FAULTS.md.
 
 mod admin;
+mod admin_tls;
 mod audit;
 mod balancer;
 mod browser;
@@ -24,6 +25,8 @@ mod forwarding;
 mod framing;
 mod full_disk;
 mod grpc;
+mod h2_floods;
+mod h2_unread;
 mod harness;
 mod hosts;
 mod http2;

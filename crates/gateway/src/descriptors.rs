@@ -45,8 +45,11 @@ impl Descriptors {
     /// its upstream.
     pub(crate) fn fit(self, limits: Limits) -> Limits {
         let left = self.max.saturating_sub(self.reserve());
-        let requests_max = limits.requests_max.min((left / 2).max(1));
-        let connections_max = limits.connections_max.min((left - left.min(requests_max)).max(1));
+        // Most clients of most services are idle, so they get more of what is too little for both.
+        let for_requests = (left / 3).max(left.saturating_sub(limits.connections_max)).max(1);
+        let requests_max = limits.requests_max.min(for_requests);
+        let for_clients = left.saturating_sub(requests_max).max(1);
+        let connections_max = limits.connections_max.min(for_clients);
         match limits.connections_max.saturating_add(limits.requests_max) <= left {
             true => limits,
             false => Limits { connections_max, requests_max, ..limits },
@@ -96,10 +99,10 @@ mod tests {
 
     #[test]
     fn clients_and_requests_share_what_the_reserve_leaves() {
-        assert_eq!(fitted(1024, 20_000, 10_000), (384, 384));
+        assert_eq!(fitted(1024, 20_000, 10_000), (512, 256));
         assert_eq!(fitted(1024, 20_000, 100), (668, 100));
-        assert_eq!(fitted(1024, 10, 10_000), (10, 384));
-        assert_eq!(fitted(64, 20_000, 10_000), (12, 12));
+        assert_eq!(fitted(1024, 10, 10_000), (10, 758));
+        assert_eq!(fitted(64, 20_000, 10_000), (16, 8));
         assert_eq!(fitted(1, 20_000, 10_000), (1, 1));
     }
 

@@ -24,7 +24,7 @@ use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::shutdown::Shutdown;
 use crate::status::StatusPage;
-use crate::tls::Tls;
+use crate::tls::{Alpn, Tls};
 use crate::workers::Workers;
 use crate::{background, server, telemetry};
 
@@ -58,7 +58,6 @@ impl Gateway {
         shutdown: Shutdown,
     ) -> Result<Self> {
         let descriptors = Descriptors::raise();
-        descriptors.warn_unless_fit(config.limits);
         let stop = CancellationToken::new();
         let listener = bind(config.listen, "--listen")?;
         let admin_listener = bind(config.admin.listen, "--admin")?;
@@ -73,15 +72,16 @@ impl Gateway {
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let room = Arc::new(Room::new(descriptors.fit(config.limits), idempotency.clone()));
         let connections_max = descriptors.internal_connections_max();
-        let internal = |listener, kind| InternalListener {
+        let internal = |listener, kind, tls| InternalListener {
             listener,
             kind,
+            tls,
             connections_max,
             room: room.clone(),
         };
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
-                let listener = internal(listener, pace::Listener::Checkpoints);
+                let listener = internal(listener, pace::Listener::Checkpoints, None);
                 Checkpoints::new(listener, settings, &idempotency, store.clone())
             })
             .transpose()?;
@@ -95,7 +95,11 @@ impl Gateway {
         let invitation = checkpoints.as_ref().map(Checkpoints::invitation);
         let protection = Protection::new(&config, &idempotency, invitation.as_ref())?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
-        let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
+        let open_tls = |config: Option<&_>, alpn| {
+            config.map(|config| Tls::open(config, alpn)).transpose().map(|tls| tls.map(Arc::new))
+        };
+        let tls = open_tls(config.tls.as_ref(), Alpn::Http1And2)?;
+        let admin_tls = open_tls(config.admin_tls.as_ref(), Alpn::Http1)?;
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
         let completing = Arc::new(LiveRoutes::new(routes()));
@@ -105,11 +109,17 @@ impl Gateway {
             routes,
             invitation,
             tls,
+            admin_tls: admin_tls.clone(),
             seal,
             audit: audit.clone(),
             room: room.clone(),
             descriptors,
         };
+        // Only now: what keeps a gateway from starting is told alone.
+        descriptors.warn_unless_fit(config.limits);
+        if let Some(warning) = config.admin_warning() {
+            tracing::warn!("{warning}");
+        }
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -122,7 +132,7 @@ impl Gateway {
             stop: shutdown.announced.clone(),
         };
         let admin = Arc::new(admin);
-        let admin_listener = internal(admin_listener, pace::Listener::Admin);
+        let admin_listener = internal(admin_listener, pace::Listener::Admin, admin_tls);
         let completer = Completer {
             store: store.clone(),
             idempotency: idempotency.clone(),

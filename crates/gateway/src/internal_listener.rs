@@ -27,6 +27,7 @@ use crate::framing::Watched;
 use crate::pace::{Listener, Terms};
 use crate::room::{Room, Seldom};
 use crate::server::{self, http1_builder};
+use crate::tls::Tls;
 
 /// Lower bound on each timeout. Settings for clients may be shorter than an operator can bear.
 const TIMEOUT_MIN: Duration = Duration::from_secs(2);
@@ -35,6 +36,8 @@ const TIMEOUT_MIN: Duration = Duration::from_secs(2);
 pub(crate) struct InternalListener {
     pub(crate) listener: TcpListener,
     pub(crate) kind: Listener,
+    /// Encryption; none: in the clear.
+    pub(crate) tls: Option<Arc<Tls>>,
     /// Connections at once; one more is closed.
     pub(crate) connections_max: usize,
     /// Has the limits that are in force.
@@ -69,7 +72,7 @@ impl InternalListener {
             let (begun, watcher) = (Instant::now(), graceful.watcher());
             let (kind, stop) = (self.kind, stop.clone());
             let terms = Terms { listener: kind, limits, begun, stop, watcher };
-            let served = accepted(stream, router.clone(), terms);
+            let served = accepted(stream, self.tls.clone(), router.clone(), terms);
             background::spawn(async move {
                 if let Err(error) = served.await {
                     tracing::debug!(%error, listener, "a connection ended early");
@@ -93,9 +96,20 @@ fn bounds(public: &Limits) -> Limits {
     }
 }
 
-async fn accepted(stream: TcpStream, router: Router, terms: Terms) -> io::Result<()> {
+async fn accepted(
+    stream: TcpStream,
+    tls: Option<Arc<Tls>>,
+    router: Router,
+    terms: Terms,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    http1(stream, router, terms).await
+    let Some(tls) = tls else { return http1(stream, router, terms).await };
+    // Boxed, because it is large and over soon.
+    let secured = Box::pin(tls.accept(stream, terms.limits.head_timeout)).await;
+    let secured = secured.inspect_err(|_| {
+        metrics::counter!("selfsame_tls_failures_total").increment(1);
+    })?;
+    http1(secured.stream, router, terms).await
 }
 
 async fn http1<S>(stream: S, router: Router, terms: Terms) -> io::Result<()>

@@ -35,6 +35,7 @@ pub(crate) struct Live {
     routes: Vec<Arc<LiveRoutes>>,
     invitation: Option<Invitation>,
     tls: Option<Arc<Tls>>,
+    admin_tls: Option<Arc<Tls>>,
     seal: Seal,
     audit: Option<Audit>,
     room: Arc<Room>,
@@ -49,6 +50,7 @@ pub(crate) struct Rules {
     pub(crate) routes: Vec<Arc<LiveRoutes>>,
     pub(crate) invitation: Option<Invitation>,
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) admin_tls: Option<Arc<Tls>>,
     pub(crate) seal: Seal,
     pub(crate) audit: Option<Audit>,
     pub(crate) room: Arc<Room>,
@@ -63,7 +65,8 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls, seal, audit, room, descriptors } = rules;
+        let Rules { contract, routes, invitation, tls, admin_tls, seal, audit, room, descriptors } =
+            rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
         Self {
             origin,
@@ -72,6 +75,7 @@ impl Live {
             routes,
             invitation,
             tls,
+            admin_tls,
             seal,
             audit,
             room,
@@ -126,7 +130,9 @@ impl Live {
         }
         let contract = Arc::new(ContractPage::new(&config));
         let protection = Protection::new(&config, &self.idempotency, self.invitation.as_ref())?;
-        if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
+        let public = self.tls.as_ref().zip(config.tls.as_ref());
+        let admin = self.admin_tls.as_ref().zip(config.admin_tls.as_ref());
+        for (tls, config) in public.into_iter().chain(admin) {
             tls.reload(config)?;
         }
         self.seal.replace(config.encryption.clone());
