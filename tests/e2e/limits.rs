@@ -3,14 +3,13 @@
 
 use std::io::{BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::HeaderValue;
 
 use crate::harness::{
-    Answer, Gate, Gateway, Http2, Ledger, Request, Then, binary, eventually, read, reply,
+    Answer, Gate, Gateway, Http2, Ledger, Request, Then, eventually, read, reply,
 };
 
 /// How long a limit of 300 ms may take to be noticed on a busy machine.
@@ -244,24 +243,6 @@ fn one_connection_too_many_is_turned_away_and_the_next_is_served_once_there_is_r
 fn served_again(request: &Request) {
     let answer = eventually("there is room", || request.try_send().ok());
     assert_eq!(answer.status, 201);
-}
-
-#[test]
-fn without_file_descriptors_it_lives_on() {
-    let ledger = Ledger::start();
-    let setup = Gateway::in_front_of(&ledger);
-    let mut command = Command::new("sh");
-    command.args(["-c", "ulimit -n 64 && exec \"$0\" serve --config \"$1\""]);
-    command.arg(binary().get_program()).arg(setup.write_config());
-    let gateway = setup.start_as(command);
-    let request = gateway.request("GET", "/");
-    let crowd: Vec<_> = (0..100).map(|_| request.connect().expect("a place to wait")).collect();
-    gateway.expect_log("connections cannot be accepted");
-    drop(crowd);
-    served_again(&request);
-    let charge = gateway.post("/charges").key("k").json("{}");
-    let first = charge.send();
-    charge.send().replays(&first);
 }
 
 #[test]

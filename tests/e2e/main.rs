@@ -3,6 +3,7 @@
 
 mod address_limits;
 mod admin;
+mod admin_tls;
 mod audit;
 mod balancer;
 mod body_cost;
@@ -26,7 +27,9 @@ mod forwarding;
 mod framing;
 mod full_disk;
 mod grpc;
+mod h2_floods;
 mod h2_frames;
+mod h2_unread;
 mod harness;
 mod hosts;
 mod http2;
@@ -36,6 +39,7 @@ mod idle;
 mod key_sources;
 mod keys;
 mod limits;
+mod listeners;
 mod logs;
 mod lost_answers;
 mod meaning;

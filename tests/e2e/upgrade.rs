@@ -54,6 +54,18 @@ fn assert_echoes(socket: &mut TcpStream, said: &[u8]) {
 }
 
 #[test]
+fn a_tunnel_that_is_silent_for_too_long_is_closed() {
+    let (upstream, _told) = echo();
+    let limits = "[limits]\ntunnel_idle_timeout = \"1s\"\n";
+    let gateway = Gateway::before(upstream).with(limits).start();
+    let mut socket = websocket(&gateway).begin();
+    read_up_to(&mut socket, "\r\n\r\n");
+    assert_echoes(&mut socket, b"hello");
+    assert_eq!(socket.read(&mut [0]).expect("a goodbye"), 0);
+    gateway.expect_metric(r#"selfsame_connections_cut_total{reason="tunnel_idle"}"#, 1.0);
+}
+
+#[test]
 fn bytes_pass_both_ways_until_an_end_closes() {
     let (upstream, told) = echo();
     let gateway = Gateway::before(upstream).start();

@@ -58,9 +58,12 @@ mod tests {
     use super::*;
 
     /// Variables whose values help may show: no credential can be part of them.
-    const SHOWN: [&str; 6] = [
+    const SHOWN: [&str; 9] = [
         "SELFSAME_LISTEN",
         "SELFSAME_ADMIN",
+        "SELFSAME_ADMIN_CA",
+        "SELFSAME_ADMIN_CERT",
+        "SELFSAME_ADMIN_KEY",
         "SELFSAME_CONFIG",
         "SELFSAME_ADMIN_TOKEN_FILE",
         "SELFSAME_TOKEN_FILE",

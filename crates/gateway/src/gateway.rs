@@ -15,14 +15,17 @@ use crate::checkpoints::Checkpoints;
 use crate::completer::Completer;
 use crate::config::Config;
 use crate::contract::ContractPage;
+use crate::descriptors::Descriptors;
 use crate::installation::{self, NewIdentity, Opened};
+use crate::internal_listener::InternalListener;
 use crate::live::{self, Live, Origin};
+use crate::pace;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::shutdown::Shutdown;
 use crate::status::StatusPage;
 use crate::store_size::StoreSize;
-use crate::tls::Tls;
+use crate::tls::{Alpn, Tls};
 use crate::upstream::ConnectionLimits;
 use crate::workers::Workers;
 use crate::{background, server, telemetry};
@@ -34,7 +37,7 @@ const BACKLOG: u32 = 4096;
 /// A gateway that is bound and ready to serve.
 pub(crate) struct Gateway {
     listener: TcpListener,
-    admin_listener: TcpListener,
+    admin_listener: InternalListener,
     admin: Arc<Admin>,
     checkpoints: Option<Checkpoints>,
     workers: Workers,
@@ -57,6 +60,7 @@ impl Gateway {
         new_identity: NewIdentity,
         shutdown: Shutdown,
     ) -> Result<Self> {
+        let descriptors = Descriptors::raise();
         let stop = CancellationToken::new();
         let listener = bind(config.listen, "--listen")?;
         let admin_listener = bind(config.admin.listen, "--admin")?;
@@ -70,8 +74,19 @@ impl Gateway {
         let Opened { store, audit, redis, size } = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         idempotency.store_budget().set_limit(config.store_bytes_max);
+        let limits = descriptors.fit(config.limits);
+        let room = Arc::new(Room::new(limits, &config.trusted_proxies, idempotency.clone()));
+        let connections_max = descriptors.internal_connections_max();
+        let internal = |listener, kind, tls| InternalListener {
+            listener,
+            kind,
+            tls,
+            connections_max,
+            room: room.clone(),
+        };
         let checkpoints = checkpoints_listener
             .map(|(listener, settings)| {
+                let listener = internal(listener, pace::Listener::Checkpoints, None);
                 Checkpoints::new(listener, settings, &idempotency, store.clone())
             })
             .transpose()?;
@@ -86,8 +101,11 @@ impl Gateway {
         let connections = ConnectionLimits::new(config.limits.max_upstream_connections);
         let protection = Protection::new(&config, &idempotency, invitation.as_ref(), &connections)?;
         let routes = || Routes::new(&config, &protection, pages.clone(), None);
-        let tls = config.tls.as_ref().map(Tls::open).transpose()?.map(Arc::new);
-        let room = Arc::new(Room::new(config.limits, &config.trusted_proxies, idempotency.clone()));
+        let open_tls = |config: Option<&_>, alpn| {
+            config.map(|config| Tls::open(config, alpn)).transpose().map(|tls| tls.map(Arc::new))
+        };
+        let tls = open_tls(config.tls.as_ref(), Alpn::Http1And2)?;
+        let admin_tls = open_tls(config.admin_tls.as_ref(), Alpn::Http1)?;
         let workers = Workers::start(routes, tls.as_ref(), &room, &stop)
             .context("the threads cannot be started")?;
         let completing = Arc::new(LiveRoutes::new(routes()));
@@ -97,11 +115,18 @@ impl Gateway {
             routes,
             invitation,
             tls,
+            admin_tls: admin_tls.clone(),
             seal,
             audit: audit.clone(),
             room: room.clone(),
             connections,
+            descriptors,
         };
+        // Only now: what keeps a gateway from starting is told alone.
+        descriptors.warn_unless_fit(config.limits);
+        if let Some(warning) = config.admin_warning() {
+            tracing::warn!("{warning}");
+        }
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -114,6 +139,7 @@ impl Gateway {
             stop: shutdown.announced.clone(),
         };
         let admin = Arc::new(admin);
+        let admin_listener = internal(admin_listener, pace::Listener::Admin, admin_tls);
         let completer = Completer {
             store: store.clone(),
             idempotency: idempotency.clone(),
@@ -144,7 +170,7 @@ impl Gateway {
 
     /// Where the admin listener is, with the port that was really bound.
     pub(crate) fn admin_address(&self) -> Result<SocketAddr> {
-        Ok(self.admin_listener.local_addr()?)
+        Ok(self.admin_listener.listener.local_addr()?)
     }
 
     /// Where upstreams save checkpoints, if they may, with the port that was really bound.

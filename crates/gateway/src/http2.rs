@@ -1,5 +1,7 @@
 //! HTTP/2 on the public listener: its limits, and what only its requests have.
 
+mod frame_watch;
+mod stream_executor;
 mod streams;
 
 use std::time::Duration;
@@ -7,10 +9,11 @@ use std::time::Duration;
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::TokioTimer;
 
 use crate::config::Limits;
 
+pub(crate) use stream_executor::StreamExecutor;
 pub(crate) use streams::{Noted, Streams};
 
 /// How much of one request's body may be here before somebody reads it.
@@ -29,10 +32,10 @@ const TAKEN_BACK_MAX: usize = 20;
 const MISTAKES_MAX: usize = 256;
 
 /// How connections are served.
-pub(crate) fn builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+pub(crate) fn builder(limits: &Limits, executor: StreamExecutor) -> http2::Builder<StreamExecutor> {
     // Counted once it is unpacked: a few kilobytes on the wire can stand for any size.
     let header_bytes_max = u32::try_from(limits.header_bytes_max).unwrap_or(u32::MAX);
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let mut builder = http2::Builder::new(executor);
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.streams_max)

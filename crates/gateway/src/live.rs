@@ -14,6 +14,7 @@ use crate::audit::Audit;
 use crate::checkpoints::Invitation;
 use crate::config::{Config, Overrides};
 use crate::contract::ContractPage;
+use crate::descriptors::Descriptors;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::telemetry;
@@ -35,10 +36,12 @@ pub(crate) struct Live {
     routes: Vec<Arc<LiveRoutes>>,
     invitation: Option<Invitation>,
     tls: Option<Arc<Tls>>,
+    admin_tls: Option<Arc<Tls>>,
     seal: Seal,
     audit: Option<Audit>,
     room: Arc<Room>,
     connections: Arc<ConnectionLimits>,
+    descriptors: Descriptors,
     /// Locked for as long as one is put in its place.
     served: Mutex<Config>,
 }
@@ -49,10 +52,12 @@ pub(crate) struct Rules {
     pub(crate) routes: Vec<Arc<LiveRoutes>>,
     pub(crate) invitation: Option<Invitation>,
     pub(crate) tls: Option<Arc<Tls>>,
+    pub(crate) admin_tls: Option<Arc<Tls>>,
     pub(crate) seal: Seal,
     pub(crate) audit: Option<Audit>,
     pub(crate) room: Arc<Room>,
     pub(crate) connections: Arc<ConnectionLimits>,
+    pub(crate) descriptors: Descriptors,
 }
 
 impl Live {
@@ -63,7 +68,18 @@ impl Live {
         idempotency: Idempotency,
         rules: Rules,
     ) -> Self {
-        let Rules { contract, routes, invitation, tls, seal, audit, room, connections } = rules;
+        let Rules {
+            contract,
+            routes,
+            invitation,
+            tls,
+            admin_tls,
+            seal,
+            audit,
+            room,
+            connections,
+            descriptors,
+        } = rules;
         let (contract, served) = (RwLock::new(contract), Mutex::new(config));
         Self {
             origin,
@@ -72,10 +88,12 @@ impl Live {
             routes,
             invitation,
             tls,
+            admin_tls,
             seal,
             audit,
             room,
             connections,
+            descriptors,
             served,
         }
     }
@@ -128,7 +146,9 @@ impl Live {
         let invitation = self.invitation.as_ref();
         let protection =
             Protection::new(&config, &self.idempotency, invitation, &self.connections)?;
-        if let Some((tls, config)) = self.tls.as_ref().zip(config.tls.as_ref()) {
+        let public = self.tls.as_ref().zip(config.tls.as_ref());
+        let admin = self.admin_tls.as_ref().zip(config.admin_tls.as_ref());
+        for (tls, config) in public.into_iter().chain(admin) {
             tls.reload(config)?;
         }
         self.seal.replace(config.encryption.clone());
@@ -143,7 +163,8 @@ impl Live {
             });
         }
         self.connections.set(config.limits.max_upstream_connections);
-        self.room.change(config.limits, &config.trusted_proxies);
+        self.descriptors.warn_unless_fit(config.limits);
+        self.room.change(self.descriptors.fit(config.limits), &config.trusted_proxies);
         self.idempotency.store_budget().set_limit(config.store_bytes_max);
         *self.contract.write() = contract;
         let routes = config.routes.len();

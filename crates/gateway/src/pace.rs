@@ -39,7 +39,7 @@ pub(crate) enum Awaited {
 
 impl Awaited {
     /// Its name in metrics and logs.
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Nothing => "nothing",
             Self::Head => "head",
@@ -60,6 +60,25 @@ impl Awaited {
             Self::Body => Some(limits.body_timeout),
             Self::Answer => Some(limits.answer_timeout),
             Self::Taking => Some(limits.write_timeout),
+        }
+    }
+}
+
+/// The listener that a connection came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    Public,
+    Admin,
+    Checkpoints,
+}
+
+impl Listener {
+    /// Its name in metrics and logs.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Public => "public",
+            Self::Admin => "admin",
+            Self::Checkpoints => "checkpoints",
         }
     }
 }
@@ -195,6 +214,7 @@ impl Pulse for Bytewise {
 
 /// How long a connection is served.
 pub(crate) struct Terms {
+    pub(crate) listener: Listener,
     pub(crate) limits: Arc<Limits>,
     pub(crate) begun: Instant,
     pub(crate) stop: CancellationToken,
@@ -210,9 +230,10 @@ impl Terms {
         ask_to_end: fn(Pin<&mut C>),
         pulse: P,
     ) -> SeenOut<C, P> {
-        let Self { limits, begun, stop, watcher } = self;
+        let Self { listener, limits, begun, stop, watcher } = self;
         let (lateness, stop) = (Lateness::since(begun, limits), stop.cancelled_owned());
-        SeenOut { connection, ask_to_end, pulse, lateness, stop, is_ending: false, watcher }
+        let is_ending = false;
+        SeenOut { connection, ask_to_end, listener, pulse, lateness, stop, is_ending, watcher }
     }
 }
 
@@ -223,6 +244,7 @@ pin_project! {
         #[pin]
         connection: C,
         ask_to_end: fn(Pin<&mut C>),
+        listener: Listener,
         pulse: P,
         lateness: Lateness,
         #[pin]
@@ -244,7 +266,7 @@ impl<C: Future, P: Pulse> Future for SeenOut<C, P> {
             }
             match this.lateness.poll(this.pulse.feel(), this.pulse.body(), cx) {
                 Poll::Ready(awaited) => {
-                    cut(awaited);
+                    cut(*this.listener, awaited.label());
                     if awaited != Awaited::Next || *this.is_ending {
                         return Poll::Ready(None);
                     }
@@ -259,11 +281,19 @@ impl<C: Future, P: Pulse> Future for SeenOut<C, P> {
     }
 }
 
-/// Counts a connection that took too long.
-pub(crate) fn cut(awaited: Awaited) {
-    let reason = awaited.label();
-    metrics::counter!("selfsame_connections_cut_total", "reason" => reason).increment(1);
-    tracing::debug!(reason, "a connection took too long");
+/// Counts a connection that was closed for this reason.
+pub(crate) fn cut(listener: Listener, reason: &'static str) {
+    let label = listener.label();
+    match listener {
+        Listener::Public => {
+            metrics::counter!("selfsame_connections_cut_total", "reason" => reason).increment(1);
+        }
+        Listener::Admin | Listener::Checkpoints => {
+            let name = "selfsame_internal_connections_cut_total";
+            metrics::counter!(name, "listener" => label, "reason" => reason).increment(1);
+        }
+    }
+    tracing::debug!(listener = label, reason, "a connection was cut off");
 }
 
 /// How long a connection has waited for the same thing.

@@ -1,6 +1,7 @@
 //! The accept loop: connections in, requests to the routes, and a graceful end.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ use crate::address_limit::Excess;
 use crate::config::Limits;
 use crate::door::{Body, Door, Entered};
 use crate::framing::Watched;
-use crate::http2::{Noted, Streams};
-use crate::pace::{self, Awaited, Terms};
+use crate::http2::{Noted, StreamExecutor, Streams};
+use crate::pace::{self, Awaited, Listener, Terms};
 use crate::peer::Peer;
 use crate::preface::Spoken;
 use crate::request_head::UNCLEAR_END;
@@ -67,10 +68,7 @@ pub(crate) async fn accept(
             Err(error) => Err(error),
         };
         if let Err(error) = taken {
-            if failing.is_due() {
-                tracing::warn!(%error, "connections cannot be accepted");
-            }
-            tokio::time::sleep(ACCEPT_PAUSE).await;
+            pause_after(&error, Listener::Public.label(), &failing).await;
         }
     }
 }
@@ -88,6 +86,18 @@ fn refuse(excess: &Excess, throttle: &Seldom) {
     }
 }
 
+/// Logs that a connection could not be accepted, and pauses where the next one would fail as well.
+pub(crate) async fn pause_after(error: &io::Error, listener: &'static str, failing: &Seldom) {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    if matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset) {
+        return tracing::debug!(%error, listener, "a connection was gone before it was accepted");
+    }
+    if failing.is_due() {
+        tracing::warn!(%error, listener, "connections cannot be accepted");
+    }
+    tokio::time::sleep(ACCEPT_PAUSE).await;
+}
+
 /// Serves one connection to its end.
 pub(crate) async fn connection(
     stream: std::net::TcpStream,
@@ -100,7 +110,8 @@ pub(crate) async fn connection(
         Ok(stream) => stream,
         Err(error) => return tracing::debug!(%error, "a connection was gone before it began"),
     };
-    let terms = Terms { limits: door.room.limits(), begun: Instant::now(), stop, watcher };
+    let (limits, begun) = (door.room.limits(), Instant::now());
+    let terms = Terms { listener: Listener::Public, limits, begun, stop, watcher };
     if let Some(tls) = tls {
         // Boxed, so that connections in the clear do not hold room for it.
         return Box::pin(encrypted(stream, door, tls, terms)).await;
@@ -110,7 +121,7 @@ pub(crate) async fn connection(
         Some(Ok(Ok(Spoken::Http1(stream)))) => http1(stream, door, terms).await,
         // Boxed, so that connections of HTTP/1.1 do not hold room for it.
         Some(Ok(Ok(Spoken::Http2(stream)))) => Box::pin(http2(stream, door, terms)).await,
-        Some(Err(_)) => return pace::cut(Awaited::Head),
+        Some(Err(_)) => return pace::cut(terms.listener, Awaited::Head.label()),
         _ => return tracing::debug!("a connection ended before it said anything"),
     };
     log_end(ended);
@@ -156,9 +167,9 @@ where
 {
     let stream = Watched::new(stream);
     let framing = stream.framing();
-    let pulse = framing.clone();
+    let (pulse, tunnel_idle_timeout) = (framing.clone(), terms.limits.tunnel_idle_timeout);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        upgrade::expect(&mut request, &door.tunnels, door.permit.as_ref());
+        upgrade::expect(&mut request, &door.tunnels, door.permit.as_ref(), tunnel_idle_timeout);
         let measured = (!request.body().is_end_stream()).then(|| framing.clone());
         if let Some(framing) = &measured {
             framing.request_begins();
@@ -175,18 +186,24 @@ where
             Ok::<_, Infallible>(response)
         }
     });
+    let builder = http1_builder(&terms.limits);
+    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
+    terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
+}
+
+/// Serves HTTP/1.1 with heads of this size.
+pub(crate) fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        .max_header_size(terms.limits.header_bytes_max)
+        .max_header_size(limits.header_bytes_max)
         // A timer for each head would be one for each request.
         .header_read_timeout(None)
         // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
         .half_close(true);
-    if terms.limits.headers_max != Limits::HEADERS_MAX {
-        builder.max_headers(terms.limits.headers_max);
+    if limits.headers_max != Limits::HEADERS_MAX {
+        builder.max_headers(limits.headers_max);
     }
-    let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
+    builder
 }
 
 /// As [`http1`].
@@ -200,6 +217,7 @@ where
 {
     let streams = Arc::<Streams>::default();
     let (pulse, limits) = (streams.clone(), terms.limits.clone());
+    let executor = StreamExecutor::new(streams.clone(), limits.write_timeout);
     let stream = Noted::new(stream, streams.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let open = streams.open();
@@ -219,7 +237,8 @@ where
             Ok::<_, Infallible>(response.map(|body| open.answer(body)))
         }
     });
-    let connection = http2::builder(&terms.limits).serve_connection(TokioIo::new(stream), service);
+    let builder = http2::builder(&terms.limits, executor);
+    let connection = builder.serve_connection(TokioIo::new(stream), service);
     terms.over(connection, |connection| connection.graceful_shutdown(), pulse)
 }
 

@@ -18,7 +18,7 @@ const LOG_VARIABLE: &str = "SELFSAME_LOG";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 /// The counters that have no labels.
-const COUNTERS: [&str; 9] = [
+const COUNTERS: [&str; 10] = [
     "selfsame_fenced_writes_total",
     "selfsame_leases_expired_total",
     "selfsame_reaped_total",
@@ -27,6 +27,7 @@ const COUNTERS: [&str; 9] = [
     "selfsame_erased_total",
     "selfsame_held_total",
     "selfsame_tls_failures_total",
+    "selfsame_streams_cut_total",
     "selfsame_removed_headers_total",
 ];
 /// Settings that refuse requests.

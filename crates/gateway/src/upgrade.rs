@@ -2,6 +2,7 @@
 //! nobody looks at them any more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
@@ -9,18 +10,20 @@ use http::{HeaderMap, HeaderValue, Request, Response, Version};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use selfsame::Run;
-use tokio::io::copy_bidirectional;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::address_limit::ConnectionPermit;
 use crate::background;
+use crate::pace::{self, Listener};
+use crate::tunnel::{self, TunnelEnd};
 
 /// Those that have left HTTP and are still open; one of it is held by each.
 #[derive(Clone)]
 struct Place {
     open: TaskTracker,
     permit: Option<Arc<ConnectionPermit>>,
+    idle_timeout: Duration,
 }
 
 /// A client's wish to go on in another protocol.
@@ -29,6 +32,7 @@ pub(crate) struct Wish {
     protocol: HeaderValue,
     place: TaskTrackerToken,
     permit: Option<Arc<ConnectionPermit>>,
+    idle_timeout: Duration,
 }
 
 /// Notes where a connection counts, should `request` take it out of HTTP.
@@ -36,9 +40,11 @@ pub(crate) fn expect<B>(
     request: &mut Request<B>,
     open: &TaskTracker,
     permit: Option<&Arc<ConnectionPermit>>,
+    idle_timeout: Duration,
 ) {
     if request.extensions().get::<OnUpgrade>().is_some() {
-        request.extensions_mut().insert(Place { open: open.clone(), permit: permit.cloned() });
+        let place = Place { open: open.clone(), permit: permit.cloned(), idle_timeout };
+        request.extensions_mut().insert(place);
     }
 }
 
@@ -46,7 +52,7 @@ impl Wish {
     /// The wish of a request that only passes. Work that is claimed ends with an answer.
     pub(crate) fn of(parts: &mut Parts) -> Option<Self> {
         let client = parts.extensions.remove::<OnUpgrade>()?;
-        let Place { open, permit } = parts.extensions.remove()?;
+        let Place { open, permit, idle_timeout } = parts.extensions.remove()?;
         if parts.version != Version::HTTP_11 || parts.extensions.get::<Run>().is_some() {
             return None;
         }
@@ -55,7 +61,7 @@ impl Wish {
         if protocols.next().is_some() {
             return None;
         }
-        Some(Self { client, protocol, place: open.token(), permit })
+        Some(Self { client, protocol, place: open.token(), permit, idle_timeout })
     }
 
     /// Tells the upstream.
@@ -67,14 +73,18 @@ impl Wish {
     /// Lets both ends talk, once the client has got this answer.
     pub(crate) fn fulfil<B>(self, response: &mut Response<B>) {
         let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return };
-        let Self { client, place, permit, .. } = self;
+        let Self { client, place, permit, idle_timeout, .. } = self;
         background::spawn(async move {
             match tokio::try_join!(client, server) {
                 Ok((client, server)) => {
-                    let (mut client, mut server) = (TokioIo::new(client), TokioIo::new(server));
-                    let ended = copy_bidirectional(&mut client, &mut server).await;
-                    let error = ended.err().map(tracing::field::display);
-                    tracing::debug!(error, "a connection that had left HTTP ended");
+                    let (client, server) = (TokioIo::new(client), TokioIo::new(server));
+                    match tunnel::splice(client, server, idle_timeout).await {
+                        TunnelEnd::Idle => pace::cut(Listener::Public, "tunnel_idle"),
+                        TunnelEnd::Closed(ended) => {
+                            let error = ended.err().map(tracing::field::display);
+                            tracing::debug!(error, "a connection that had left HTTP ended");
+                        }
+                    }
                 }
                 Err(error) => tracing::debug!(%error, "a connection did not leave HTTP"),
             }

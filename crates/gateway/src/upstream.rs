@@ -48,8 +48,7 @@ use connection_limit::TooManyConnections;
 use failures::{About, Failures};
 use http2::Connections;
 pub(crate) use inquiry::Inquiry;
-pub(crate) use tls::ClientTls;
-use tls::Connector;
+pub(crate) use tls::{ClientTls, Connector};
 
 /// How long an unused connection to the upstream is kept. Many servers close theirs after two to
 /// five seconds, and what is sent just then is lost: its key would be held for a person. A new

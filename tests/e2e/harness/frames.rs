@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 /// What a client begins with.
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-const DATA: u8 = 0;
-const HEADERS: u8 = 1;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 pub(crate) const GOAWAY: u8 = 7;
@@ -56,6 +56,20 @@ impl Frame {
 pub(crate) fn headers(stream: u32, fields: &[u8], ends: bool) -> Frame {
     let flags = if ends { END_HEADERS | END_STREAM } else { END_HEADERS };
     Frame { kind: HEADERS, flags, stream, payload: fields.into() }
+}
+
+/// Fields packed as literals that no table remembers.
+pub(crate) fn packed(fields: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, value) in fields {
+        bytes.push(0);
+        for text in [name, value] {
+            let length = u8::try_from(text.len()).ok().filter(|length| *length < 127);
+            bytes.push(length.expect("a short text"));
+            bytes.extend_from_slice(text.as_bytes());
+        }
+    }
+    bytes
 }
 
 /// `RST_STREAM`, for this reason.

@@ -24,7 +24,8 @@ pub(crate) use client::{Answer, Request, read_up_to};
 pub(crate) use command::{Ended, run_to_end};
 pub(crate) use disk::SmallDisk;
 pub(crate) use frames::{
-    CONTINUATION, Frame, GOAWAY, PREFACE, RST_STREAM, RawUpstream, goaway, headers, reset,
+    CONTINUATION, DATA, Frame, GOAWAY, HEADERS, PREFACE, RST_STREAM, RawUpstream, goaway, headers,
+    packed, reset,
 };
 pub(crate) use gate::Gate;
 pub(crate) use gateway::{Gateway, Setup, binary};

@@ -15,10 +15,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use selfsame::admin::AdminService;
 use selfsame::stores::RedisHealth;
 use selfsame_core::{FullStore, RecordId};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::contract::ContractPage;
+use crate::internal_listener::InternalListener;
 use crate::live::{self, Live};
 
 pub(crate) use auth::{Token, token_path};
@@ -49,7 +49,7 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
     On the command line: selfsame keys show|free|complete|erase\n";
 
 /// Serves until the process ends: health must be told while connections drain.
-pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::Result<()> {
+pub(crate) async fn serve(listener: InternalListener, admin: Arc<Admin>) {
     let acting = Router::new()
         .route("/api/v1/reload", post(reload))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::acting));
@@ -71,7 +71,7 @@ pub(crate) async fn serve(listener: TcpListener, admin: Arc<Admin>) -> std::io::
                 .layer(middleware::from_fn_with_state(admin.clone(), auth::host)),
         )
         .with_state(admin);
-    axum::serve(listener, router).await
+    listener.serve(router).await;
 }
 
 async fn contract(

@@ -5,7 +5,6 @@
 //! |---|---|
 //! | `claims` | the claim of a run, as text that only this installation can write |
 //! | `invitation` | the headers that an upstream gets |
-//! | `listener` | connections, and their bounds |
 //! | `api` | saving a checkpoint, and reading it again |
 //! | `refusal` | what is said instead |
 //!
@@ -14,7 +13,6 @@
 mod api;
 mod claims;
 mod invitation;
-mod listener;
 mod refusal;
 
 use std::io;
@@ -23,16 +21,16 @@ use std::sync::Arc;
 
 use selfsame::Idempotency;
 use selfsame_core::FullStore;
-use tokio::net::TcpListener;
 
 use crate::config::{self, PublicUrl};
+use crate::internal_listener::InternalListener;
 
 use claims::Claims;
 pub(crate) use invitation::Invitation;
 
 /// Where upstreams save how far they have come.
 pub(crate) struct Checkpoints {
-    listener: TcpListener,
+    listener: InternalListener,
     url: Arc<str>,
     claims: Arc<Claims>,
     store: Arc<dyn FullStore>,
@@ -40,14 +38,14 @@ pub(crate) struct Checkpoints {
 
 impl Checkpoints {
     pub(crate) fn new(
-        listener: TcpListener,
+        listener: InternalListener,
         settings: &config::Checkpoints,
         idempotency: &Idempotency,
         store: Arc<dyn FullStore>,
     ) -> io::Result<Self> {
         let url = match settings.url.as_ref().map(PublicUrl::as_str) {
             Some(url) => url.into(),
-            None => format!("http://{}", listener.local_addr()?).into(),
+            None => format!("http://{}", listener.listener.local_addr()?).into(),
         };
         let claims = Arc::new(Claims::new(idempotency.secret().clone()));
         Ok(Self { listener, url, claims, store })
@@ -55,7 +53,7 @@ impl Checkpoints {
 
     /// Where upstreams connect, with the port that was really bound.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.listener.listener.local_addr()
     }
 
     /// What upstreams are told of their runs.
@@ -66,6 +64,6 @@ impl Checkpoints {
     /// Serves until the process ends: work that is still under way while we drain can be saved.
     pub(crate) async fn serve(self) {
         let points = api::Points { claims: self.claims, store: self.store };
-        listener::serve(self.listener, api::router(points)).await;
+        self.listener.serve(api::router(points)).await;
     }
 }

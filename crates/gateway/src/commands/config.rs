@@ -45,8 +45,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.action {
         Action::Check { file, tries } => {
             let config = Config::load(Some(&file), &Overrides::default())?;
-            if let Some(warning) = config.tls.as_ref().and_then(tls::warning) {
-                eprintln!("selfsame: warning: tls.cert: {warning}");
+            for (table, tls) in [("tls", &config.tls), ("admin_tls", &config.admin_tls)] {
+                if let Some(warning) = tls.as_ref().and_then(tls::warning) {
+                    eprintln!("selfsame: warning: {table}.cert: {warning}");
+                }
+            }
+            if let Some(warning) = config.admin_warning() {
+                eprintln!("selfsame: warning: {warning}");
             }
             println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
             for text in &tries {

@@ -15,8 +15,8 @@ use super::jwt;
 use super::limits;
 use super::mistakes::Mistakes;
 use super::names::{
-    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
-    TOP,
+    ADMIN, ADMIN_TLS, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS,
+    ROUTE, STORE, TLS, TOP,
 };
 use super::network::{
     ADDRESS, CACHE_URL, DATABASE_URL, NETWORK, PUBLIC_URL, STORE_URL, UPSTREAM, overlap,
@@ -90,7 +90,8 @@ pub(super) fn check(
     let mut merge_slashes = true;
     root.set("merge_slashes", &SWITCH, &mut merge_slashes);
 
-    let tls = tls::read(&mut root, &mut mistakes);
+    let tls = tls::read(&mut root, &TLS, &mut mistakes);
+    let admin_tls = tls::read(&mut root, &ADMIN_TLS, &mut mistakes);
     let Stored { store, spool, store_bytes_max, near_cache, database, redis, cache, lock } =
         read_store(&mut root, overrides, secret_file.is_some(), &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
@@ -148,6 +149,7 @@ pub(super) fn check(
             encryption,
             audit,
             admin,
+            admin_tls,
             jwt,
             forward_auth,
             checkpoints,

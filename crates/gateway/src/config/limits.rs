@@ -41,6 +41,8 @@ pub struct Limits {
     pub write_timeout: Duration,
     /// `idle_timeout`: how long a connection is kept without a request.
     pub idle_timeout: Duration,
+    /// `tunnel_idle_timeout`: how long a connection that has left HTTP may be silent.
+    pub tunnel_idle_timeout: Duration,
 }
 
 impl Default for Limits {
@@ -62,6 +64,7 @@ impl Default for Limits {
             answer_timeout: Duration::from_secs(15 * 60),
             write_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
+            tunnel_idle_timeout: Duration::from_secs(10 * 60),
         }
     }
 }
@@ -144,6 +147,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits 
     section.set("answer_timeout", &DURATION, &mut limits.answer_timeout);
     section.set("write_timeout", &DURATION, &mut limits.write_timeout);
     section.set("idle_timeout", &DURATION, &mut limits.idle_timeout);
+    section.set("tunnel_idle_timeout", &DURATION, &mut limits.tunnel_idle_timeout);
     section.finish(mistakes);
     limits
 }
@@ -159,7 +163,8 @@ mod tests {
             max_header_bytes = '5KiB'\nhead_timeout = '6s'\nbody_timeout = '7s'\n\
             answer_timeout = '8s'\nwrite_timeout = '9s'\nidle_timeout = '10s'\n\
             max_connections_per_address = 11\nmax_requests_per_address = 12\n\
-            max_abandoned_requests = 13\nmax_upstream_connections = 14\nmin_body_rate = '15KiB'";
+            max_abandoned_requests = 13\nmax_upstream_connections = 14\nmin_body_rate = '15KiB'\n\
+            tunnel_idle_timeout = '16s'";
         let config = load(&format!("upstream = 'http://a'\n[limits]\n{text}")).expect("valid");
         let expected = Limits {
             connections_max: 1,
@@ -177,6 +182,7 @@ mod tests {
             max_abandoned_requests: 13,
             max_upstream_connections: 14,
             min_body_rate: Some(15 * 1024),
+            tunnel_idle_timeout: Duration::from_secs(16),
         };
         assert_eq!(config.limits, expected);
     }

@@ -116,6 +116,8 @@ pub struct Config {
     pub encryption: Option<Keyring>,
     /// Where operators connect.
     pub admin: Admin,
+    /// Encryption of their connections; none: in the clear.
+    pub admin_tls: Option<Tls>,
     /// Whose tokens are believed, if routes tell their tenants by them.
     pub jwt: Option<Jwt>,
     /// Who is asked whose requests they are, if routes tell their tenants so.
@@ -224,6 +226,7 @@ impl Config {
             near_cache,
             audit,
             admin,
+            admin_tls,
             checkpoints,
             secret_file,
             upstream: _,
@@ -258,6 +261,7 @@ impl Config {
             ("store.near_cache", *near_cache != other.near_cache),
             ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
+            ("whether there is an [admin_tls]", admin_tls.is_some() != other.admin_tls.is_some()),
             ("[checkpoints]", *checkpoints != other.checkpoints),
             ("secret_file", *secret_file != other.secret_file),
         ];
@@ -269,6 +273,15 @@ impl Config {
         let of_routes = self.routes.iter().filter_map(|route| route.upstream.as_ref());
         let asked = self.forward_auth.as_ref().map(|auth| &auth.service);
         of_routes.chain([&self.upstream]).chain(asked).any(|upstream| upstream.is_encrypted)
+    }
+
+    /// Warns of an admin listener whose token goes over the network in the clear.
+    pub fn admin_warning(&self) -> Option<String> {
+        let listen = self.admin.listen;
+        let is_safe = listen.ip().is_loopback() || self.admin_tls.is_some();
+        let text = "can be reached from other machines without TLS, so the admin token can be read on its \
+                    way; add [admin_tls], or listen on 127.0.0.1";
+        (!is_safe).then(|| format!("admin.listen: {listen} {text}"))
     }
 
     /// The shortest time after which abandoned requests are run again, if any are.

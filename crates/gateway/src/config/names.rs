@@ -14,12 +14,15 @@ pub(super) const TOP: Vocabulary = Vocabulary {
         &["shutdown_delay", "underscores_in_headers", "merge_slashes"],
         &["secret_file", "log_keys", "public_url", "contract_page", "status"],
         &["tls", "upstream_tls", "store", "admin", "checkpoints", "jwt", "idempotency", "route"],
-        &["encryption", "audit", "limits", "forward_auth"],
+        &["encryption", "audit", "limits", "forward_auth", "admin_tls"],
     ],
 };
 
 pub(super) const TLS: Vocabulary =
     Vocabulary { table: "tls", names: &[&["cert", "key", "client_ca", "client_auth"]] };
+
+pub(super) const ADMIN_TLS: Vocabulary =
+    Vocabulary { table: "admin_tls", names: &[&["cert", "key", "client_ca", "client_auth"]] };
 
 pub(super) const UPSTREAM_TLS: Vocabulary =
     Vocabulary { table: "upstream_tls", names: &[&["ca", "cert", "key", "server_name"]] };
@@ -55,6 +58,7 @@ pub(super) const LIMITS: Vocabulary = Vocabulary {
         &["max_connections_per_address", "max_requests_per_address", "max_abandoned_requests"],
         &["max_upstream_connections", "min_body_rate"],
         &["head_timeout", "body_timeout", "answer_timeout", "write_timeout", "idle_timeout"],
+        &["tunnel_idle_timeout"],
     ],
 };
 

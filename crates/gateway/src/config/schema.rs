@@ -92,8 +92,8 @@ fn words(expected: &str) -> Option<Vec<&str>> {
 #[cfg(test)]
 mod tests {
     use super::super::names::{
-        ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, STORE, TLS,
-        TOP, UPSTREAM_TLS,
+        ADMIN, ADMIN_TLS, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS,
+        STORE, TLS, TOP, UPSTREAM_TLS,
     };
     use super::*;
 
@@ -107,6 +107,7 @@ mod tests {
             (&UPSTREAM_TLS, "/properties/upstream_tls/properties"),
             (&STORE, "/properties/store/properties"),
             (&ADMIN, "/properties/admin/properties"),
+            (&ADMIN_TLS, "/properties/admin_tls/properties"),
             (&JWT, "/properties/jwt/properties"),
             (&AUDIT, "/properties/audit/properties"),
             (&ENCRYPTION, "/properties/encryption/properties"),

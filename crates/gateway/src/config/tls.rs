@@ -6,7 +6,7 @@ use rustls::pki_types::ServerName;
 
 use super::file::Section;
 use super::mistakes::Mistakes;
-use super::names::{TLS, UPSTREAM_TLS};
+use super::names::{UPSTREAM_TLS, Vocabulary};
 use super::network::SERVER_NAME;
 use super::values::{Kind, PATH, choice};
 use crate::tls::{self, files::Unfit};
@@ -54,9 +54,14 @@ pub(super) fn asks_nobody(tls: Option<&Tls>) -> bool {
     tls.is_none_or(|tls| tls.clients.is_none())
 }
 
-/// The table `[tls]`, if it is there. Its files are read, too: a wrong one is a mistake.
-pub(super) fn read(root: &mut Section<'_>, mistakes: &mut Mistakes) -> Option<Tls> {
-    let mut section = root.child(&TLS);
+/// A listener's table, `[tls]` or `[admin_tls]`, if it is there. Its files are read, too: a wrong one is a
+/// mistake.
+pub(super) fn read(
+    root: &mut Section<'_>,
+    table: &'static Vocabulary,
+    mistakes: &mut Mistakes,
+) -> Option<Tls> {
+    let mut section = root.child(table);
     let (cert, key) = (section.get("cert", &PATH), section.get("key", &PATH));
     let (ca, auth) = (section.get("client_ca", &PATH), section.get("client_auth", &CLIENT_AUTH));
     if !section.is_written() {

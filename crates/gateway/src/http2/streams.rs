@@ -1,26 +1,35 @@
 //! [`Streams`]: what can be seen of a connection of HTTP/2, whose requests come and go independently.
 //!
-//! A client that leaves one answer lying and takes others is not told from a busy one: what is left
-//! lying is bounded by the number of its requests.
+//! The connection as a whole is closed when none of its answers is taken. One answer that is left lying
+//! while others are taken is seen by its own task, in `stream_executor`.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::pace::{Awaited, Pulse};
+use super::frame_watch::{Flood, FrameWatch};
+use super::stream_executor::{all_taken, portion_handed_over};
+use crate::pace::{self, Awaited, Listener, Pulse};
 
-/// How much of an answer is handed over at once. The rest waits here, where it is seen, until the client
-/// has taken of it.
-const PORTION: usize = 64 * 1024;
+/// How much of an answer is handed over at once: a frame. The rest waits here, where it is seen, until the
+/// client has taken of it.
+const PORTION: usize = 16 * 1024;
 
 /// What is written without an answer being taken: a ping, and what is said beside it.
 const CHATTER: usize = 64;
+
+/// Control frames that a client may send more for each request.
+const FRAMES_PER_REQUEST: u32 = 50;
+/// The same for each part of an answer, however small. A client may update two windows for each.
+const FRAMES_PER_PORTION: u32 = 16;
+/// Bytes of an answer for which it may send one more besides: windows of a few hundred bytes are in use.
+const BYTES_PER_FRAME: usize = 256;
 
 /// The pulse of a connection of HTTP/2.
 #[derive(Debug, Default)]
@@ -31,6 +40,8 @@ pub(crate) struct Streams {
     untaken: AtomicU32,
     is_writing: AtomicBool,
     moves: AtomicU32,
+    /// Control frames that the client has earned since frames were last read.
+    earned_frames: AtomicU32,
 }
 
 impl Streams {
@@ -38,6 +49,7 @@ impl Streams {
     pub(crate) fn open(self: &Arc<Self>) -> Open {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.moves.fetch_add(1, Ordering::Relaxed);
+        self.earned_frames.fetch_add(FRAMES_PER_REQUEST, Ordering::Relaxed);
         Open { streams: self.clone(), is_untaken: false }
     }
 }
@@ -58,6 +70,18 @@ impl Pulse for Streams {
     }
 }
 
+impl Streams {
+    /// Whether the connection takes no more bytes at the moment.
+    pub(super) fn is_writing(&self) -> bool {
+        self.is_writing.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_writing(&self, is_writing: bool) {
+        self.is_writing.store(is_writing, Ordering::Relaxed);
+    }
+}
+
 /// A request that is open until its answer is over.
 #[derive(Debug)]
 pub(crate) struct Open {
@@ -68,7 +92,7 @@ pub(crate) struct Open {
 impl Open {
     /// Its answer.
     pub(crate) fn answer<B>(self, body: B) -> Portioned<B> {
-        Portioned { body, rest: Bytes::new(), open: self }
+        Portioned { body, rest: Bytes::new(), is_large: false, open: self }
     }
 
     fn is_untaken(&mut self, is_untaken: bool) {
@@ -91,6 +115,8 @@ pub(crate) struct Portioned<B> {
     body: B,
     /// Of the last frame.
     rest: Bytes,
+    /// Set where a part of the last frame was handed over already.
+    is_large: bool,
     open: Open,
 }
 
@@ -103,7 +129,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Portioned<B> {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let Self { body, rest, open } = &mut *self;
+        let Self { body, rest, is_large, open } = &mut *self;
         if rest.is_empty() {
             let polled = Pin::new(body).poll_frame(cx);
             match polled {
@@ -112,13 +138,26 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Portioned<B> {
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 nothing => {
+                    all_taken();
                     open.is_untaken(false);
                     return nothing;
                 }
             }
         }
         open.is_untaken(true);
-        let portion = rest.split_to(rest.len().min(PORTION));
+        portion_handed_over();
+        let portion = match rest.len() > PORTION {
+            true => {
+                *is_large = true;
+                rest.split_to(PORTION)
+            }
+            // The last of a large frame: h2 may hold it for long, and the whole frame would be held with it.
+            false if std::mem::take(is_large) => Bytes::copy_from_slice(&std::mem::take(rest)),
+            false => std::mem::take(rest),
+        };
+        let frames = u32::try_from(portion.len() / BYTES_PER_FRAME).expect("a portion is short");
+        let earned = &open.streams.earned_frames;
+        earned.fetch_add(FRAMES_PER_PORTION + frames, Ordering::Relaxed);
         Poll::Ready(Some(Ok(Frame::data(portion))))
     }
 
@@ -137,15 +176,17 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Portioned<B> {
     }
 }
 
-/// A connection of which is noted whether it takes what is written.
+/// A connection of which is noted whether it takes what is written, and whose client may not send control
+/// frames without end.
 pub(crate) struct Noted<S> {
     stream: S,
     streams: Arc<Streams>,
+    frames: FrameWatch,
 }
 
 impl<S> Noted<S> {
     pub(crate) fn new(stream: S, streams: Arc<Streams>) -> Self {
-        Self { stream, streams }
+        Self { stream, streams, frames: FrameWatch::new() }
     }
 
     fn note(&self, wrote: &Poll<io::Result<usize>>) {
@@ -162,7 +203,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let begun = buf.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+        let Self { streams, frames, .. } = &mut *self;
+        if streams.earned_frames.load(Ordering::Relaxed) > 0 {
+            frames.earn(streams.earned_frames.swap(0, Ordering::Relaxed));
+        }
+        Poll::Ready(frames.read(&buf.filled()[begun..]).map_err(|Flood| {
+            pace::cut(Listener::Public, "h2_flood");
+            io::Error::other("the client floods its connection with control frames")
+        }))
     }
 }
 

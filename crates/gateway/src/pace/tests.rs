@@ -10,6 +10,7 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(3),
     idle_timeout: Duration::from_secs(5),
     answer_timeout: Duration::from_secs(60),
+    tunnel_idle_timeout: Duration::from_secs(60),
     min_body_rate: Some(100),
     connections_max: 1,
     requests_max: 1,
@@ -112,7 +113,8 @@ async fn who_is_idle_is_asked_to_end_before_it_is_dropped() {
     let ask = |_: Pin<&mut Pending<()>>| ASKED.store(1, Ordering::Relaxed);
     let (begun, stop) = (Instant::now(), CancellationToken::new());
     let watcher = GracefulShutdown::new().watcher();
-    let terms = Terms { limits: Arc::new(LIMITS), begun, stop, watcher };
+    let terms =
+        Terms { listener: Listener::Public, limits: Arc::new(LIMITS), begun, stop, watcher };
     let ended = terms.over(pending(), ask, Idle).await;
     assert_eq!((ended, ASKED.load(Ordering::Relaxed)), (None, 1));
     assert_eq!(begun.elapsed().as_secs(), 10);

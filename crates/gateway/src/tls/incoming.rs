@@ -21,9 +21,17 @@ use crate::config::{self, ClientAuth};
 const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 
+/// The versions of HTTP that a listener offers (ALPN).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Alpn {
+    Http1,
+    Http1And2,
+}
+
 /// What connections are encrypted with.
 pub(crate) struct Tls {
     current: RwLock<Arc<ServerConfig>>,
+    alpn: Alpn,
 }
 
 /// An encrypted connection.
@@ -40,10 +48,10 @@ impl Tls {
     ///
     /// # Errors
     /// The first file that is of no use.
-    pub(crate) fn open(config: &config::Tls) -> Result<Self, Unfit> {
-        let read = Arc::new(read(config)?);
+    pub(crate) fn open(config: &config::Tls, alpn: Alpn) -> Result<Self, Unfit> {
+        let read = Arc::new(read(config, alpn)?);
         warn(config);
-        Ok(Self { current: RwLock::new(read) })
+        Ok(Self { current: RwLock::new(read), alpn })
     }
 
     /// Reads the files anew, for the connections that come from now on. Those that are open stay as
@@ -52,7 +60,7 @@ impl Tls {
     /// # Errors
     /// The first file that is of no use; then all stays as it was.
     pub(crate) fn reload(&self, config: &config::Tls) -> Result<(), Unfit> {
-        let read = Arc::new(read(config)?);
+        let read = Arc::new(read(config, self.alpn)?);
         warn(config);
         *self.current.write() = read;
         Ok(())
@@ -79,7 +87,7 @@ pub(crate) fn check(config: &config::Tls) -> Vec<Unfit> {
     let authorities = config.clients.as_ref().map(|clients| &clients.ca);
     unfit.extend(authorities.and_then(|ca| files::authorities("client_ca", ca).err()));
     if unfit.is_empty() {
-        unfit.extend(read(config).err());
+        unfit.extend(read(config, Alpn::Http1).err());
     }
     unfit
 }
@@ -97,7 +105,7 @@ fn warn(config: &config::Tls) {
     }
 }
 
-fn read(config: &config::Tls) -> Result<ServerConfig, Unfit> {
+fn read(config: &config::Tls, alpn: Alpn) -> Result<ServerConfig, Unfit> {
     let provider = files::provider();
     let chain = files::certificates("cert", &config.cert)?;
     let key = files::key("key", &config.key)?;
@@ -122,7 +130,10 @@ fn read(config: &config::Tls) -> Result<ServerConfig, Unfit> {
     let mut server = builder
         .with_single_cert(chain, key)
         .map_err(|error| files::unfit_key(&config.key, &config.cert, &error))?;
-    server.alpn_protocols = vec![HTTP2.to_vec(), HTTP1.to_vec()];
+    server.alpn_protocols = match alpn {
+        Alpn::Http1And2 => vec![HTTP2.to_vec(), HTTP1.to_vec()],
+        Alpn::Http1 => vec![HTTP1.to_vec()],
+    };
     match config.clients {
         None => server.ticketer = Ticketer::new().expect("the system has random numbers"),
         // A session that is taken up again is not verified again: it would outlive its certificate.
@@ -218,7 +229,7 @@ mod tests {
             CertificateDer::from_pem_slice(signed.certificate.as_bytes()).expect("a certificate")
         };
         let files = Files::with(&first);
-        let tls = Arc::new(Tls::open(&files.config()).expect("whole"));
+        let tls = Arc::new(Tls::open(&files.config(), Alpn::Http1And2).expect("whole"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound").to_string();
         let mut running = JoinSet::from_iter([echo(tls.clone(), listener)]);
@@ -258,7 +269,7 @@ mod tests {
         let authority = Authority::new("ours");
         let (first, other) = (authority.server("a.example"), authority.server("a.example"));
         let files = Files::with(&first);
-        let tls = Tls::open(&files.config()).expect("whole");
+        let tls = Tls::open(&files.config(), Alpn::Http1And2).expect("whole");
         let before = tls.current.read().clone();
         let mixed = Signed { certificate: other.certificate, key: first.key };
         files.show(&mixed);

@@ -5,4 +5,4 @@ mod certificate;
 pub(crate) mod files;
 mod incoming;
 
-pub(crate) use incoming::{Secured, Tls, check, warning};
+pub(crate) use incoming::{Alpn, Secured, Tls, check, warning};

@@ -95,8 +95,8 @@ fn known_to_the_system() -> Result<RootCertStore, Unfit> {
     match roots.is_empty() {
         false => Ok(roots),
         true => {
-            let text = "this system knows no certificate authorities; name one with upstream_tls.ca, \
-                        or install Debian's ca-certificates";
+            let text = "this system knows no certificate authorities; name one with upstream_tls.ca, or \
+                        --admin-ca for the admin listener, or install Debian's ca-certificates";
             Err(Unfit { setting: "ca", text: text.to_owned() })
         }
     }
@@ -104,7 +104,7 @@ fn known_to_the_system() -> Result<RootCertStore, Unfit> {
 
 /// Makes connections to one upstream.
 #[derive(Clone)]
-pub(super) struct Connector {
+pub(crate) struct Connector {
     tcp: HttpConnector,
     tls: Option<Encryption>,
     connect_timeout: Duration,
@@ -120,7 +120,7 @@ struct Encryption {
 
 impl Connector {
     /// To `address`, over `tls` where that asks for it.
-    pub(super) fn new(
+    pub(crate) fn new(
         mut tcp: HttpConnector,
         address: &config::Upstream,
         tls: Option<&ClientTls>,
@@ -188,7 +188,7 @@ impl Encryption {
 }
 
 /// A connection to the upstream.
-pub(super) enum Wire {
+pub(crate) enum Wire {
     Clear(TcpStream, #[expect(dead_code, reason = "it is held")] ConnectionPermit),
     /// Boxed, because it is some kilobytes.
     Encrypted(Box<Guarded>),
@@ -208,7 +208,7 @@ impl Wire {
 ///
 /// In TLS 1.3 a client may send before the server has looked at its certificate. What it sent then
 /// is not even decrypted if the certificate is refused: the request was not taken.
-pub(super) struct Guarded {
+pub(crate) struct Guarded {
     stream: TlsStream<TcpStream>,
     /// Whether anything came that was meant for us: then we were let in.
     has_heard: bool,

@@ -19,6 +19,7 @@ mod redis;
 #[cfg(feature = "redis")]
 mod runs;
 mod sealed;
+mod shared_bodies;
 #[cfg(all(feature = "postgres", feature = "redis"))]
 mod split;
 #[cfg(feature = "redis")]

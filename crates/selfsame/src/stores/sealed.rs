@@ -10,6 +10,7 @@ use selfsame_core::{
 };
 
 use super::may_have_landed;
+use super::shared_bodies::SharedBodies;
 use crate::seal::Seal;
 
 /// Any other store, with what its records keep [sealed](Seal) on the way in and opened on the way
@@ -22,12 +23,14 @@ use crate::seal::Seal;
 pub struct SealedStore {
     inner: Arc<dyn FullStore>,
     seal: Seal,
+    /// The last to hold answers on their way to clients: they are shared as clients get them.
+    bodies: SharedBodies,
 }
 
 impl SealedStore {
     /// `store`, sealed by the keys that `seal` has at the time.
     pub fn new(store: Arc<dyn FullStore>, seal: Seal) -> Self {
-        Self { inner: store, seal }
+        Self { inner: store, seal, bodies: SharedBodies::default() }
     }
 
     #[cfg(feature = "postgres")]
@@ -41,7 +44,8 @@ impl SealedStore {
 
     fn opened(&self, id: &RecordId, replay: Replay) -> Result<Replay, StoreError> {
         let Replay { answer, expires_at } = replay;
-        Ok(Replay { answer: self.seal.opened_answer(id, answer)?, expires_at })
+        let answer = self.seal.opened_answer(id, answer)?;
+        Ok(Replay { answer: self.bodies.share(id, answer), expires_at })
     }
 
     /// What a claim comes to, opened. Not boxed, unlike the trait's.

@@ -1,25 +1,33 @@
 //! The admin API, as the command line speaks to it.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, LINK};
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::ServerName;
 use selfsame::admin::RecordView;
 use serde::Serialize;
 
 use super::Args;
 use crate::admin::{Token, token_path};
-use crate::config::{Config, Overrides};
+use crate::config::{self, Config, Overrides, Protocol, UpstreamTls};
 use crate::printable::printable;
+use crate::upstream::{ClientTls, Connector};
+
+/// Time in which a connection must come about, its encryption included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) struct AdminClient {
     address: String,
     token_file: PathBuf,
+    connector: Connector,
 }
 
 /// Some records, and where there are more.
@@ -37,13 +45,15 @@ impl AdminClient {
         let upstream = args.config.is_none().then(|| "http://127.0.0.1:1".to_owned());
         let overrides = Overrides { upstream, store: args.store.clone(), ..Overrides::default() };
         let config = Config::load(args.config.as_deref(), &overrides)?;
-        let address = args.admin.clone().unwrap_or(format!("http://{}", config.admin.listen));
+        let scheme = if config.admin_tls.is_some() { "https" } else { "http" };
+        let address = args.admin.clone().unwrap_or(format!("{scheme}://{}", config.admin.listen));
         // Before anything else: complaints quote the address.
         if address.contains('@') {
             bail!("--admin must not hold a name or password; the token is in --token-file");
         }
         let token_file = args.token_file.clone().unwrap_or_else(|| token_path(&config));
-        Ok(Self { address: address.trim_end_matches('/').to_owned(), token_file })
+        let connector = connector(&address, args)?;
+        Ok(Self { address: address.trim_end_matches('/').to_owned(), token_file, connector })
     }
 
     /// A page of records, by the parameters of `GET /api/v1/keys`.
@@ -121,7 +131,7 @@ impl AdminClient {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<(HeaderMap, Bytes)> {
-        let client = Client::builder(TokioExecutor::new()).build_http();
+        let client = Client::builder(TokioExecutor::new()).build(self.connector.clone());
         let response = client.request(request).await.with_context(|| {
             format!("the gateway's admin listener at {} does not answer", self.address)
         })?;
@@ -132,6 +142,31 @@ impl AdminClient {
             _ => bail!("{}", String::from_utf8_lossy(&body).trim_end()),
         }
     }
+}
+
+/// Makes connections to `address`, over TLS for `https:`.
+fn connector(address: &str, args: &Args) -> Result<Connector> {
+    let wrong = || format!("{address} is not an address like http://127.0.0.1:9090");
+    let uri: Uri = address.parse().with_context(wrong)?;
+    let is_encrypted = match uri.scheme_str() {
+        Some("https") => true,
+        Some("http") => false,
+        _ => bail!("{}", wrong()),
+    };
+    let authority = uri.authority().with_context(wrong)?.clone();
+    if is_encrypted {
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        ServerName::try_from(host).with_context(wrong)?;
+    }
+    let files = UpstreamTls {
+        ca: args.admin_ca.clone(),
+        identity: args.admin_cert.clone().zip(args.admin_key.clone()),
+        server_name: None,
+    };
+    let tls = is_encrypted.then(|| ClientTls::open(&files)).transpose();
+    let tls = tls.map_err(|unfit| anyhow!("--admin-{unfit}"))?;
+    let to = config::Upstream { protocol: Protocol::Http1, is_encrypted, authority };
+    Ok(Connector::new(HttpConnector::new(), &to, tls.as_ref(), CONNECT_TIMEOUT))
 }
 
 /// The id behind which the next page begins, as `Link: <?…after=ID>; rel="next"` says.

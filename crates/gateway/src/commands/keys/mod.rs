@@ -24,6 +24,15 @@ pub(crate) struct Args {
     /// The gateway's admin listener [default: http://127.0.0.1:9090, or as the configuration says]
     #[arg(long, global = true, env = "SELFSAME_ADMIN_URL", hide_env_values = true)]
     admin: Option<String>,
+    /// The file with the authorities that vouch for an https:// admin listener [default: the system's]
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_CA")]
+    admin_ca: Option<PathBuf>,
+    /// The file with a certificate to show, where the admin listener asks for one
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_CERT", requires = "admin_key")]
+    admin_cert: Option<PathBuf>,
+    /// The file with the key of --admin-cert
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_KEY", requires = "admin_cert")]
+    admin_key: Option<PathBuf>,
     /// The file with the admin token [default: beside the store's data]
     #[arg(long, global = true, env = "SELFSAME_TOKEN_FILE")]
     token_file: Option<PathBuf>,

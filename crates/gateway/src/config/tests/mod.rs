@@ -13,8 +13,8 @@ use selfsame::{
 use selfsame_core::{FingerprintForm, Recover};
 
 use super::names::{
-    ADMIN, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS, ROUTE, STORE,
-    TLS, TOP, UPSTREAM_TLS,
+    ADMIN, ADMIN_TLS, AUDIT, CHECKPOINTS, ENCRYPTION, FORWARD_AUTH, IDEMPOTENCY, JWT, LIMITS,
+    ROUTE, STORE, TLS, TOP, UPSTREAM_TLS,
 };
 use super::*;
 
@@ -525,6 +525,7 @@ fn every_name_is_documented() {
         ENCRYPTION,
         AUDIT,
         ADMIN,
+        ADMIN_TLS,
         CHECKPOINTS,
         JWT,
         FORWARD_AUTH,

@@ -47,6 +47,39 @@ fn certificates_are_asked_for_where_an_authority_is_named() {
 }
 
 #[test]
+fn the_admin_listener_has_files_of_its_own() {
+    let folder = folder();
+    let load_with = |tls: &str| {
+        let path = folder.path().display().to_string();
+        load(&format!("upstream = 'http://a'\n[admin_tls]\n{}", tls.replace('$', &path)))
+    };
+    let config = load_with("cert = '$/cert.pem'\nkey = '$/key.pem'").expect("valid");
+    assert!(config.admin_tls.is_some() && config.tls.is_none());
+    let table = [
+        ("cert = '$/cert.pem'", "2:1: admin_tls.key: is missing"),
+        ("cert = '$/gone.pem'\nkey = '$/key.pem'", "3:8: admin_tls.cert: "),
+        ("cert = '$/cert.pem'\nkey = '$/other.pem'", "4:7: admin_tls.key: "),
+    ];
+    for (tls, expected) in table {
+        let mistakes = load_with(tls).expect_err("a mistake").to_string();
+        assert!(mistakes.contains(expected), "{mistakes}\n{expected}");
+    }
+}
+
+#[test]
+fn only_what_others_can_reach_in_the_clear_is_warned_of() {
+    let warned = |listen: &str| {
+        let text =
+            format!("upstream = 'http://a'\n[admin]\nlisten = '{listen}'\ntoken_file = 't'\n");
+        load(&text).expect("valid").admin_warning().is_some()
+    };
+    assert_eq!(
+        ["127.0.0.1:9", "[::1]:9", "0.0.0.0:9", "10.0.0.1:9"].map(warned),
+        [false, false, true, true]
+    );
+}
+
+#[test]
 fn an_upstream_over_tls_may_have_its_own_authority_and_ask_who_we_are() {
     let folder = folder();
     let load_with = |upstream: &str, tls: &str| {
