@@ -19,7 +19,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use crate::background;
 use crate::body_rate::{BodyRate, RateCheck};
 use crate::config::Limits;
-use crate::pace::{self, Awaited};
+use crate::pace::{self, Awaited, Listener};
 
 /// How much is read for nobody.
 const REST_BYTES_MAX: usize = 1024 * 1024;
@@ -92,7 +92,7 @@ impl Patient {
                 return Poll::Ready("the body stands still");
             }
             if self.meter.as_ref().is_some_and(|meter| meter.check.fail()) {
-                pace::cut(Awaited::BodyRate);
+                pace::cut(Listener::Public, Awaited::BodyRate.label());
                 // The rest would come as slowly: nothing of it is waited for.
                 self.body = None;
                 return Poll::Ready("the body is too slow");

@@ -26,7 +26,7 @@ impl ConnectionLimits {
     }
 
     /// The limit on connections to one upstream.
-    pub(super) fn of(self: &Arc<Self>, authority: &Authority) -> ConnectionLimit {
+    pub(crate) fn of(self: &Arc<Self>, authority: &Authority) -> ConnectionLimit {
         let open = self.open.lock().entry(authority.clone()).or_default().clone();
         ConnectionLimit { limits: self.clone(), open }
     }
@@ -34,7 +34,7 @@ impl ConnectionLimits {
 
 /// Limits the connections to one upstream.
 #[derive(Clone)]
-pub(super) struct ConnectionLimit {
+pub(crate) struct ConnectionLimit {
     limits: Arc<ConnectionLimits>,
     open: Arc<AtomicUsize>,
 }
@@ -52,7 +52,7 @@ impl ConnectionLimit {
 }
 
 /// Counts a connection until it is dropped.
-pub(super) struct ConnectionPermit(Arc<AtomicUsize>);
+pub(crate) struct ConnectionPermit(Arc<AtomicUsize>);
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {

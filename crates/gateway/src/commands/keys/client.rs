@@ -19,7 +19,7 @@ use super::Args;
 use crate::admin::{Token, token_path};
 use crate::config::{self, Config, Overrides, Protocol, UpstreamTls};
 use crate::printable::printable;
-use crate::upstream::{ClientTls, Connector};
+use crate::upstream::{ClientTls, ConnectionLimits, Connector};
 
 /// Time in which a connection must come about, its encryption included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -166,7 +166,8 @@ fn connector(address: &str, args: &Args) -> Result<Connector> {
     let tls = is_encrypted.then(|| ClientTls::open(&files)).transpose();
     let tls = tls.map_err(|unfit| anyhow!("--admin-{unfit}"))?;
     let to = config::Upstream { protocol: Protocol::Http1, is_encrypted, authority };
-    Ok(Connector::new(HttpConnector::new(), &to, tls.as_ref(), CONNECT_TIMEOUT))
+    let limit = ConnectionLimits::new(usize::MAX).of(&to.authority);
+    Ok(Connector::new(HttpConnector::new(), &to, tls.as_ref(), CONNECT_TIMEOUT, limit))
 }
 
 /// The id behind which the next page begins, as `Link: <?…after=ID>; rel="next"` says.
