@@ -32,7 +32,10 @@ fn begin_waiting(gateway: &Gateway, request: &Request, count: usize) -> Vec<TcpS
 #[test]
 fn ten_thousand_wait_for_one_key_in_bounded_memory_and_get_one_answer() {
     let (ledger, gate) = gated_ledger();
-    let gateway = Gateway::in_front_of(&ledger).with(WAIT).start();
+    // All of them come from one address.
+    let limits =
+        "[limits]\nmax_connections_per_address = 20000\nmax_requests_per_address = 20000\n";
+    let gateway = Gateway::in_front_of(&ledger).with(limits).with(WAIT).start();
     let request = gateway.post("/charges").key("crowd").json(r#"{"amount":10}"#);
 
     let first = request.begin();

@@ -98,12 +98,16 @@ impl Door {
             (Some(client), _) => self.room.addresses.request(client),
         };
         let counted = counted.map_err(|excess| self.room.refuse(&excess))?;
-        if !route.service.may_have_key(request.method(), request.headers()) {
-            return self.room.seat(counted.passing());
-        }
-        let (permit, run) = counted.running();
-        request.extensions_mut().insert(run);
-        self.room.seat(permit)
+        let whole = self.room.request()?;
+        let permit = match route.service.may_have_key(request.method(), request.headers()) {
+            true => {
+                let (permit, run) = counted.running();
+                request.extensions_mut().insert(run);
+                permit
+            }
+            false => counted.passing(),
+        };
+        Ok(Seat { _whole: whole, _address: permit })
     }
 }
 

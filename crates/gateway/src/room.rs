@@ -42,9 +42,12 @@ pub(crate) struct Room {
 
 /// A request's place among those that are under way.
 pub(crate) struct Seat {
-    _whole: Arc<()>,
-    _address: RequestPermit,
+    pub(crate) _whole: WholePermit,
+    pub(crate) _address: RequestPermit,
 }
+
+/// Counts a request among those of all addresses until it is dropped.
+pub(crate) struct WholePermit(#[expect(dead_code, reason = "it is held")] Arc<()>);
 
 impl Room {
     pub(crate) fn new(limits: Limits, trusted: &[IpNet], idempotency: Idempotency) -> Self {
@@ -83,9 +86,9 @@ impl Room {
         }
     }
 
-    /// A seat for one request more, which its address has a permit for. Work whose client has left has one,
-    /// too; those who wait for another's run have a limit of their own.
-    pub(crate) fn seat(&self, permit: RequestPermit) -> Result<Seat, Problem> {
+    /// Counts one request more, unless there are too many. Work whose client has left is counted, too; those
+    /// who wait for another's run have a limit of their own.
+    pub(crate) fn request(&self) -> Result<WholePermit, Problem> {
         let asked = Arc::strong_count(&self.seats) - 1 + self.addresses.abandoned();
         let busy = asked.max(self.idempotency.running());
         let max = self.requests_max.load(Ordering::Relaxed);
@@ -96,7 +99,7 @@ impl Room {
             }
             return Err(Problem::Overloaded);
         }
-        Ok(Seat { _whole: self.seats.clone(), _address: permit })
+        Ok(WholePermit(self.seats.clone()))
     }
 
     /// Counts a request that is refused because its address has no share left.

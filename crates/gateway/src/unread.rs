@@ -26,6 +26,8 @@ const REST_BYTES_MAX: usize = 1024 * 1024;
 /// How long that may take.
 const REST_TIMEOUT: Duration = Duration::from_secs(5);
 
+const TOO_SLOW: &str = "the body is too slow";
+
 /// A body that is read to its end, or as far as is reasonable.
 pub(crate) struct Patient {
     /// There until it is dropped.
@@ -37,6 +39,8 @@ pub(crate) struct Patient {
     /// Set while it does: what comes with its head needs none.
     timer: Option<Pin<Box<Sleep>>>,
     meter: Option<Meter>,
+    /// Set when it was too slow: the rest would come as slowly, and is not waited for.
+    is_cut: bool,
 }
 
 /// Measures the rate of a body.
@@ -58,13 +62,16 @@ impl Patient {
         });
         let check = meter.as_ref().map(|meter| meter.check.clone());
         let patience = limits.body_timeout;
-        (Self { body: Some(body), patience, still_since: None, timer: None, meter }, check)
+        let (still_since, timer, is_cut) = Default::default();
+        (Self { body: Some(body), patience, still_since, timer, meter, is_cut }, check)
     }
 
     /// Takes note of what has come.
     fn received(&mut self, bytes: usize) {
         self.timer = None;
         let waited = self.still_since.take().map(|since| since.elapsed());
+        // After so long it would have been given up, had anybody asked: its reader was busy meanwhile.
+        let waited = waited.filter(|waited| *waited < self.patience);
         if let Some(meter) = &mut self.meter {
             meter.bytes += bytes as u64;
             meter.waited += waited.unwrap_or_default();
@@ -93,9 +100,8 @@ impl Patient {
             }
             if self.meter.as_ref().is_some_and(|meter| meter.check.fail()) {
                 pace::cut(Listener::Public, Awaited::BodyRate.label());
-                // The rest would come as slowly: nothing of it is waited for.
-                self.body = None;
-                return Poll::Ready("the body is too slow");
+                self.is_cut = true;
+                return Poll::Ready(TOO_SLOW);
             }
         }
     }
@@ -103,7 +109,8 @@ impl Patient {
 
 impl Drop for Patient {
     fn drop(&mut self) {
-        if let Some(rest) = self.body.take_if(|body| !body.is_end_stream()) {
+        let is_cut = self.is_cut;
+        if let Some(rest) = self.body.take_if(|body| !is_cut && !body.is_end_stream()) {
             background::spawn(timeout(REST_TIMEOUT, drain(rest)));
         }
     }
@@ -126,6 +133,9 @@ impl Body for Patient {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if self.is_cut {
+            return Poll::Ready(Some(Err(TOO_SLOW.into())));
+        }
         let Some(body) = &mut self.body else { return Poll::Ready(None) };
         if let Poll::Ready(frame) = Pin::new(body).poll_frame(cx) {
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());
