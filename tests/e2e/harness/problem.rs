@@ -6,7 +6,7 @@ use super::Answer;
 
 /// The contract's refusals: slug, status, whether a retry can help (where that is fixed), and
 /// whether `Retry-After` is due.
-const REFUSALS: [(&str, u16, Option<bool>, bool); 16] = [
+const REFUSALS: [(&str, u16, Option<bool>, bool); 17] = [
     ("missing-key", 400, Some(false), false),
     ("invalid-key", 400, Some(false), false),
     ("missing-tenant", 401, Some(false), false),
@@ -16,6 +16,7 @@ const REFUSALS: [(&str, u16, Option<bool>, bool); 16] = [
     ("response-not-kept", 409, Some(false), false),
     ("key-expired", 410, Some(false), false),
     ("body-too-large", 413, Some(false), false),
+    ("too-many-keys", 429, Some(true), true),
     ("body-incomplete", 400, Some(true), false),
     ("upstream-unreachable", 502, Some(true), false),
     ("upstream-failed", 502, None, false),
