@@ -22,7 +22,7 @@ impl BodyRate {
         Some(Self { grace: limits.body_timeout, min: limits.min_body_rate? })
     }
 
-    /// How long a body may be waited for that brought `bytes` and was waited for so long already.
+    /// Time left to wait for a body that brought `bytes` and was waited for so long already.
     pub(crate) fn time_left(&self, bytes: u64, waited: Duration) -> Duration {
         let millis = bytes.saturating_mul(1000) / self.min as u64;
         self.grace.saturating_add(Duration::from_millis(millis)).saturating_sub(waited)

@@ -130,7 +130,7 @@ pub(crate) struct Bytewise {
     moves: AtomicU32,
     /// Number of requests that were handed on.
     requests: AtomicU32,
-    /// What came since the last of them.
+    /// Bytes received since the last of them.
     body_bytes: AtomicU64,
     /// Tells whether a request has a body and its response has not begun.
     has_body: AtomicBool,
@@ -353,7 +353,7 @@ impl Lateness {
         Poll::Pending
     }
 
-    /// How long a body may be waited for that has come so far.
+    /// Time left to wait for a body at its least rate.
     fn time_for(&mut self, awaited: Awaited, body: Option<BodyProgress>) -> Option<Duration> {
         let (rate, body) = self.rate.zip(body.filter(|_| awaited == Awaited::Body))?;
         if self.body.0 != body.request {

@@ -55,7 +55,7 @@ async fn each_wait_has_its_limit() {
     near(seconds(&[(Next, 1, 4900), (Nothing, 2, 9000), (Next, 3, 99_000)]).await, 18.9);
 }
 
-/// How many seconds a body lives of which so many bytes come each second.
+/// Seconds until a body is cut off of which so many bytes come each second, but for some pauses.
 async fn body_seconds(bytes_per_second: u64, pauses: &[u64]) -> f64 {
     let (begun, mut bytes, mut moves) = (Instant::now(), 0, 0);
     let mut lateness = Lateness::since(begun, Arc::new(LIMITS));
