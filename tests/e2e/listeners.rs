@@ -104,9 +104,14 @@ fn clients_leave_descriptors_to_the_store_and_to_upstreams() {
         assert_eq!(answer.expect("an answer").status, 201);
     }
     let crowd: Vec<_> = (0..100).map(|_| charge("k").connect().expect("a place")).collect();
-    eventually("others are turned away", || {
-        (gateway.metric("selfsame_refused_connections_total") >= 50.0).then_some(())
-    });
+    let refused = || -> f64 {
+        let reasons = ["max_connections", "max_connections_per_address"];
+        let count = |reason| {
+            gateway.metric(&format!("selfsame_refused_connections_total{{reason=\"{reason}\"}}"))
+        };
+        reasons.map(count).iter().sum()
+    };
+    eventually("others are turned away", || (refused() >= 50.0).then_some(()));
     for (number, connection) in open.iter_mut().enumerate() {
         let answer = charge(&format!("during-{number}")).send_on(connection);
         assert_eq!(answer.expect("an answer").status, 201);
