@@ -41,7 +41,7 @@ enum What {
     Setups(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
-    /// The latency of honest clients while one other address does its worst
+    /// The latency of honest clients beside a thousand hostile connections of one address
     Attack(Options),
     /// A search for the request that costs the most processor time
     Heads(Options),
