@@ -55,17 +55,20 @@ impl Descriptors {
             false => Limits {
                 connections_max,
                 requests_max,
-                max_connections_per_address: scale(
+                max_connections_per_address: share(
                     limits.max_connections_per_address,
-                    (connections_max, limits.connections_max),
+                    (limits.connections_max, connections_max),
+                    Limits::connections_share,
                 ),
-                max_requests_per_address: scale(
+                max_requests_per_address: share(
                     limits.max_requests_per_address,
-                    (requests_max, limits.requests_max),
+                    (limits.requests_max, requests_max),
+                    Limits::requests_share,
                 ),
-                max_abandoned_requests: scale(
+                max_abandoned_requests: share(
                     limits.max_abandoned_requests,
-                    (requests_max, limits.requests_max),
+                    (limits.requests_max, requests_max),
+                    Limits::requests_share,
                 ),
                 ..limits
             },
@@ -96,9 +99,13 @@ impl Descriptors {
     }
 }
 
-/// A share of the second number of `whole`, as the same part of the first.
-fn scale(share: usize, whole: (usize, usize)) -> usize {
-    (share.saturating_mul(whole.0) / whole.1).max(1)
+/// A share of the first number, for the second one: a default follows the whole, and a number that was set
+/// stays as far as it fits.
+fn share(share: usize, (before, after): (usize, usize), default: fn(usize) -> usize) -> usize {
+    match share == default(before) {
+        true => default(after),
+        false => share.min(after),
+    }
 }
 
 #[cfg(test)]
@@ -132,6 +139,15 @@ mod tests {
         let fitting = Descriptors { max: 1024 }.fit(Limits::default());
         let shares = (fitting.max_connections_per_address, fitting.max_requests_per_address);
         assert_eq!((shares, fitting.max_abandoned_requests), ((256, 64), 64));
+        // Numbers that were set are not defaults.
+        let set = Limits {
+            max_connections_per_address: 20_000,
+            max_requests_per_address: 2,
+            ..Limits::default()
+        };
+        let fitting = Descriptors { max: 1024 }.fit(set);
+        assert_eq!(fitting.max_connections_per_address, fitting.connections_max);
+        assert_eq!(fitting.max_requests_per_address, 2);
     }
 
     #[test]

@@ -51,9 +51,9 @@ impl Default for Limits {
         Self {
             connections_max,
             requests_max,
-            max_connections_per_address: connections_share(connections_max),
-            max_requests_per_address: requests_share(requests_max),
-            max_abandoned_requests: requests_share(requests_max),
+            max_connections_per_address: Limits::connections_share(connections_max),
+            max_requests_per_address: Limits::requests_share(requests_max),
+            max_abandoned_requests: Limits::requests_share(requests_max),
             max_upstream_connections: Self::UPSTREAM_CONNECTIONS,
             streams_max: 250,
             headers_max: Self::HEADERS_MAX,
@@ -74,16 +74,16 @@ impl Limits {
     pub const HEADERS_MAX: usize = 100;
     /// Default of `max_upstream_connections`, unless `max_requests` is more.
     const UPSTREAM_CONNECTIONS: usize = 10_000;
-}
 
-/// Default share of one address in `max_connections`.
-fn connections_share(all: usize) -> usize {
-    (all / 2).max(1)
-}
+    /// Default share of one address in `max_connections`.
+    pub(crate) fn connections_share(all: usize) -> usize {
+        (all / 2).max(1)
+    }
 
-/// Default share in `max_requests`: of one address, and of all abandoned runs.
-fn requests_share(all: usize) -> usize {
-    (all / 4).max(1)
+    /// Default share in `max_requests`: of one address, and of all abandoned runs.
+    pub(crate) fn requests_share(all: usize) -> usize {
+        (all / 4).max(1)
+    }
 }
 
 const MANY: Kind<usize> = Kind {
@@ -130,11 +130,11 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits 
     let mut limits = Limits::default();
     section.set("max_connections", &MANY, &mut limits.connections_max);
     section.set("max_requests", &MANY, &mut limits.requests_max);
-    limits.max_connections_per_address = connections_share(limits.connections_max);
+    limits.max_connections_per_address = Limits::connections_share(limits.connections_max);
     section.set("max_connections_per_address", &MANY, &mut limits.max_connections_per_address);
-    limits.max_requests_per_address = requests_share(limits.requests_max);
+    limits.max_requests_per_address = Limits::requests_share(limits.requests_max);
     section.set("max_requests_per_address", &MANY, &mut limits.max_requests_per_address);
-    limits.max_abandoned_requests = requests_share(limits.requests_max);
+    limits.max_abandoned_requests = Limits::requests_share(limits.requests_max);
     section.set("max_abandoned_requests", &MANY, &mut limits.max_abandoned_requests);
     limits.max_upstream_connections = Limits::UPSTREAM_CONNECTIONS.max(limits.requests_max);
     section.set("max_upstream_connections", &MANY, &mut limits.max_upstream_connections);
