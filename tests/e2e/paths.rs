@@ -30,7 +30,7 @@ const SAME: [&str; 16] = [
 ];
 
 /// Spellings that servers resolve in different ways.
-const REFUSED: [&str; 16] = [
+const REFUSED: [&str; 20] = [
     "/x/../v1/charges",
     "/v1/./charges",
     "/v1/charges/.",
@@ -42,11 +42,15 @@ const REFUSED: [&str; 16] = [
     "\\v1\\charges",
     "/v1/x\\..\\charges",
     "/v1/x%5c..%5ccharges",
+    "/v1/x/..%3Bx=1/charges",
+    "/v1/x/%2e%2E%3b/charges",
+    "/x;y=%2F..%2F..%2Fv1/charges",
     "/v1/charges%00",
     "/v1/charges%",
     "/v1/%6gharges",
     "*",
     "v1/charges",
+    "ftp://a/v1/charges",
 ];
 
 fn is_for_path(answer: &Answer) -> bool {
@@ -101,16 +105,30 @@ fn paths_that_servers_resolve_differently_are_refused() {
 }
 
 #[test]
-fn an_encoded_slash_is_one_segment_where_a_route_takes_it_so() {
+fn encoded_slashes_and_semicolons_are_plain_text_where_a_route_takes_them_so() {
     let ledger = Ledger::start();
     let routes = "[[route]]\nmatch = \"POST /v1/charges\"\nkey = \"required\"\n\
         [[route]]\nmatch = \"POST /projects/{id}/hooks\"\nkey = \"off\"\n";
     let gateway = Gateway::in_front_of(&ledger).with(routes).start();
-    for target in ["/v1%2Fcharges", "/v1%2fcharges", "/v1%5ccharges", "%2Fv1/charges"] {
-        let target = format!("/{}", target.trim_start_matches('/'));
-        gateway.post(&target).json("{}").send().refused("missing-key");
+    for target in [
+        "/v1%2Fcharges",
+        "/v1%2fcharges",
+        "/v1%5ccharges",
+        "/%2Fv1/charges",
+        "/v1/charges%3Bx=1",
+        "/v1%3bx/charges%3B",
+        "/v1%2Fcharges%3Bx=1",
+        "/v1/charges%3Bx=%2Fy",
+        "/v1/charges;x=%2Fy",
+        "/v1;x=%2Fcharges",
+        "/v1%3Bx=%2fcharges",
+    ] {
+        let answer = gateway.post(target).json("{}").send();
+        assert_eq!(answer.problem().as_deref(), Some("missing-key"), "{target}: {answer:?}");
     }
-    assert_eq!(gateway.post("/projects/a%2Fb/hooks").json("{}").send().status, 201);
+    for target in ["/projects/a%2Fb/hooks", "/projects/a%3Bb/hooks", "/v1/charges%253Bx=1"] {
+        assert_eq!(gateway.post(target).json("{}").send().status, 201, "{target}");
+    }
 }
 
 #[test]

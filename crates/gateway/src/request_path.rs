@@ -83,18 +83,35 @@ fn check_path(path: &str) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Encoded slashes and backslashes separate segments here, too, and parameters do not count.
+/// Encoded slashes, backslashes and semicolons count as such here, and parameters do not count. No
+/// other reading has a dot segment that this one has not.
 fn has_dot_segment(path: &str) -> bool {
-    let path = separated(&normal(path, Slashes::Counted)).into_owned();
+    let read = reading(path, b"/\\;");
+    let path = normal(read.as_deref().unwrap_or(path), Slashes::Counted);
     path.split('/').any(|segment| matches!(segment, "." | ".."))
 }
 
-/// Path with its encoded slashes and backslashes as slashes: another reading of it.
-pub(crate) fn separated(normal: &str) -> Cow<'_, str> {
-    if !normal.contains("%2F") && !normal.contains("%5C") {
-        return Cow::Borrowed(normal);
+/// Other readings of a path, by servers that decode before they split segments, before they remove
+/// parameters, or before both.
+pub(crate) fn readings(path: &str) -> impl Iterator<Item = String> {
+    let (segments, parameters) = (reading(path, b"/\\"), reading(path, b";"));
+    let both = segments.as_deref().filter(|_| parameters.is_some());
+    let both = both.and_then(|path| reading(path, b";"));
+    [segments, parameters, both].into_iter().flatten()
+}
+
+/// Path in which these bytes are not encoded, and a backslash is a slash; none if it holds none of
+/// them.
+fn reading(path: &str, bytes: &[u8]) -> Option<String> {
+    let (mut written, mut from) = (String::new(), 0);
+    for (at, _) in path.match_indices('%') {
+        let byte = decoded(path.as_bytes(), at).filter(|byte| bytes.contains(byte));
+        let Some(byte) = byte else { continue };
+        written.push_str(&path[from..at]);
+        written.push(if byte == b'\\' { '/' } else { char::from(byte) });
+        from = at + 3;
     }
-    Cow::Owned(normal.replace("%2F", "/").replace("%5C", "/"))
+    (from > 0).then(|| written + &path[from..])
 }
 
 /// Path in the one form in which routes match it: RFC 3986 (6.2.2), and beyond it for what servers read alike.
@@ -185,7 +202,21 @@ mod tests {
             assert_eq!(normal(expected, Slashes::Merged), expected, "{path}");
         }
         assert_eq!(normal("//a//b", Slashes::Counted), "//a//b");
-        assert_eq!(separated("/v1%2Fcharges%5Cx"), "/v1/charges/x");
+    }
+
+    #[test]
+    fn servers_that_decode_first_read_other_paths() {
+        let table: [(&str, &[&str]); 6] = [
+            ("/v1/charges;x", &[]),
+            ("/v1/%63harges%252F%253B", &[]),
+            ("/v1%2Fcharges%5cx", &["/v1/charges/x"]),
+            ("/v1/charges%3bx=1", &["/v1/charges;x=1"]),
+            ("/v1;x=%2fcharges", &["/v1;x=/charges"]),
+            ("/a%2Fb%3Bc", &["/a/b%3Bc", "/a%2Fb;c", "/a/b;c"]),
+        ];
+        for (path, expected) in table {
+            assert_eq!(readings(path).collect::<Vec<_>>(), expected, "{path}");
+        }
     }
 
     #[test]
@@ -201,6 +232,9 @@ mod tests {
             "/a%2F..%2fcharges",
             "/a%5c..%5Ccharges",
             "/a%2f.",
+            "/a/..%3bx=1/charges",
+            "/a;x=%2F..%2fcharges",
+            "/a%3Bx=%2F..%2fcharges",
         ] {
             assert_eq!(checked("POST", path), Err(DOTS), "{path}");
         }

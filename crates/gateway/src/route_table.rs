@@ -1,12 +1,10 @@
 //! [`RouteTable`]: which route takes a request, by its host, method and path.
 
-use std::borrow::Cow;
-
 use http::{Method, Request};
 use selfsame_core::headers::authority;
 
 use crate::config::{Host, Route};
-use crate::request_path::{Slashes, normal, separated};
+use crate::request_path::{Slashes, normal, readings};
 
 /// Routes, with what is looked up for each.
 pub(crate) struct RouteTable<T> {
@@ -90,7 +88,8 @@ impl<T: Clone> RouteTable<T> {
         request: &Request<B>,
         find: impl Fn(&'a Paths<T>, &Method, &str) -> Option<&'a T>,
     ) -> Option<&'a T> {
-        let path = normal(request.uri().path(), self.slashes);
+        let written = request.uri().path();
+        let path = normal(written, self.slashes);
         let find_at = |path: &str| {
             let at_host = || {
                 let authority = authority(request.uri(), request.headers())?;
@@ -100,10 +99,9 @@ impl<T: Clone> RouteTable<T> {
             let at_host = if self.at_host.is_empty() { None } else { at_host() };
             at_host.or_else(|| find(&self.anywhere, request.method(), path))
         };
-        find_at(&path).or_else(|| match separated(&path) {
-            Cow::Borrowed(_) => None,
+        find_at(&path).or_else(|| {
             // Many servers decode before they route.
-            Cow::Owned(path) => find_at(&normal(&path, self.slashes)),
+            readings(written).find_map(|reading| find_at(&normal(&reading, self.slashes)))
         })
     }
 

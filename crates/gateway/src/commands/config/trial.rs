@@ -132,6 +132,7 @@ mod tests {
             ("POST /v1/%63harges", "taken by the route /v1/charges"),
             ("POST //v1//charges;x=1", "taken by the route /v1/charges"),
             ("POST /v1%2Fcharges", "taken by the route /v1/charges"),
+            ("POST /v1/charges%3Bx=1", "taken by the route /v1/charges"),
             ("POST /v1/x/../charges", "refused (400), the path has a segment"),
             ("GET //.well-known/%69dempotency/", "with the contract page"),
             (
