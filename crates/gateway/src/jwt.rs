@@ -223,7 +223,13 @@ mod tests {
 
     fn settings(keys: &[u8], algorithms: &[Algorithm]) -> config::Jwt {
         let (issuer, audience) = ("https://login".to_owned(), "payments".to_owned());
-        config::Jwt { keys: keys.to_vec(), algorithms: algorithms.to_vec(), issuer, audience }
+        config::Jwt {
+            key_file: "keys".into(),
+            keys: keys.to_vec(),
+            algorithms: algorithms.to_vec(),
+            issuer,
+            audience,
+        }
     }
 
     fn claims() -> Value {

@@ -17,7 +17,6 @@ use uuid::Uuid;
 
 use super::Admin;
 use crate::config::Config;
-use crate::secret_files::warn_if_open_to_everybody;
 
 /// Where the token is, unless the configuration names a file.
 const TOKEN_FILE: &str = "admin-token";
@@ -41,7 +40,6 @@ impl Token {
         if config.admin.token_file.is_none() && !path.exists() {
             make(&path).with_context(|| format!("{} cannot be written", path.display()))?;
         }
-        warn_if_open_to_everybody("admin.token_file", &path);
         Self::read(&path)
     }
 

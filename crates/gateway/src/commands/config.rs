@@ -9,7 +9,7 @@ use clap::Subcommand;
 use selfsame::seal::Keyring;
 
 use crate::config::{self, Config, Overrides};
-use crate::tls;
+use crate::{secret_files, tls};
 
 mod trial;
 
@@ -52,6 +52,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
             }
             if let Some(warning) = config.admin_warning() {
                 eprintln!("selfsame: warning: {warning}");
+            }
+            for file in secret_files::open_to_everybody(&config) {
+                eprintln!("selfsame: warning: {file}");
             }
             println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());
             for text in &tries {

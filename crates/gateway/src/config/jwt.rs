@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use jsonwebtoken::Algorithm;
+use jsonwebtoken::{Algorithm, AlgorithmFamily};
 use toml::de::DeValue;
 
 use super::file::Section;
@@ -15,7 +15,9 @@ use crate::tls::files::Unfit;
 /// Whose tokens are believed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Jwt {
-    /// What is in the file of keys: a JWK set, a public key in PEM, or a shared secret.
+    /// File of the keys.
+    pub key_file: PathBuf,
+    /// Content of `key_file`: a JWK set, a public key in PEM, or a shared secret.
     pub keys: Vec<u8>,
     /// The only algorithms that a token may be signed with; at least one.
     pub algorithms: Vec<Algorithm>,
@@ -25,10 +27,18 @@ pub struct Jwt {
     pub audience: String,
 }
 
+impl Jwt {
+    /// Tells if the keys are shared secrets, which sign tokens as well as verify them.
+    pub fn is_secret(&self) -> bool {
+        let is_shared = |algorithm: &Algorithm| matches!(algorithm.family(), AlgorithmFamily::Hmac);
+        self.algorithms.iter().any(is_shared)
+    }
+}
+
 impl fmt::Debug for Jwt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The keys may be a secret.
-        let Self { keys: _, algorithms, issuer, audience } = self;
+        let Self { key_file: _, keys: _, algorithms, issuer, audience } = self;
         write!(f, "Jwt({algorithms:?}, from {issuer:?} for {audience:?})")
     }
 }
@@ -71,7 +81,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Option<
         }
     }
     let jwt = key_file.filter(|_| !algorithms.is_empty()).and_then(|path| {
-        let jwt = with_keys_of(&path, algorithms, issuer?, audience?);
+        let jwt = with_keys_of(path, algorithms, issuer?, audience?);
         jwt.map_err(|Unfit { setting, text }| section.clash(&[setting], text)).ok()
     });
     section.finish(mistakes);
@@ -79,18 +89,18 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Option<
 }
 
 fn with_keys_of(
-    path: &PathBuf,
+    key_file: PathBuf,
     algorithms: Vec<Algorithm>,
     issuer: String,
     audience: String,
 ) -> Result<Jwt, Unfit> {
-    let keys = std::fs::read(path).map_err(|error| {
-        let text = format!("{} cannot be read: {error}", path.display());
+    let keys = std::fs::read(&key_file).map_err(|error| {
+        let text = format!("{} cannot be read: {error}", key_file.display());
         Unfit { setting: "key_file", text }
     })?;
-    let jwt = Jwt { keys, algorithms, issuer, audience };
+    let jwt = Jwt { key_file, keys, algorithms, issuer, audience };
     match Verifier::new(&jwt) {
         Ok(_) => Ok(jwt),
-        Err(Unfit { setting, text }) => Err(Unfit::new(setting, path, &text)),
+        Err(Unfit { setting, text }) => Err(Unfit::new(setting, &jwt.key_file, &text)),
     }
 }

@@ -9,8 +9,6 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::{Error, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::secret_files::warn_if_open_to_everybody;
-
 /// A setting whose file is of no use, and why.
 #[derive(Debug)]
 pub(crate) struct Unfit {
@@ -56,7 +54,6 @@ pub(crate) fn certificates(
 /// A private key, which no password protects.
 pub(crate) fn key(setting: &'static str, path: &Path) -> Result<PrivateKeyDer<'static>, Unfit> {
     let bytes = read(setting, path)?;
-    warn_if_open_to_everybody(setting, path);
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
         Error::NoItemsFound => {
             let cause = "there is no private key in it that can be read without a password";
