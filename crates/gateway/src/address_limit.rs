@@ -2,7 +2,8 @@
 //!
 //! An address is an IPv4 address or an IPv6 network of 64 bits, which is what one customer gets. What it has
 //! open is counted in one [`AddressUse`], which exists for as long as anything is. A connection keeps that
-//! of its peer, so that a request needs no look-up.
+//! of its peer, so that a request needs no look-up. The rate of its
+//! new keys ([`NewKeyRate`]) is kept for longer, until they are paid for.
 //!
 //! A keyed request runs to its end even if its client leaves. It counts until its response is over *and* its
 //! run has ended: [`RequestPermit`] goes with the response, [`RunPermit`] with the run.
@@ -18,14 +19,22 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use selfsame::NewKeyAllowance;
 
 use crate::config::Limits;
+use crate::fair_share::BusyTime;
+use crate::new_key_rate::{NewKeyLimits, NewKeyRate};
 
 /// Gauge of the runs whose clients are gone.
 pub(crate) const ABANDONED: &str = "selfsame_abandoned_requests";
 
 /// Number of parts of the map, each with a lock of its own.
 const SHARDS: usize = 32;
+/// Limit of the addresses of one part that have nothing open and keys to pay for: some 100,000 of
+/// all parts. Those beyond it are forgotten, so that their keys are not limited.
+const UNPAID_MAX: usize = 100_000 / SHARDS;
+/// Number of such addresses from which on those are looked for that have paid, once a second.
+const UNPAID_FEW: usize = 64;
 
 /// A client address, as far as clients are told apart by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -65,9 +74,24 @@ pub(crate) struct AddressLimits {
     max_abandoned: AtomicUsize,
     /// Runs of all addresses whose clients are gone.
     abandoned: AtomicUsize,
+    new_keys: Arc<NewKeyLimits>,
 }
 
-type Shard = HashMap<ClientAddress, Weak<AddressUse>>;
+#[derive(Default)]
+struct Shard {
+    entries: HashMap<ClientAddress, Entry>,
+    /// Number of entries without a use.
+    unpaid: usize,
+    /// Second at which those that have paid were removed.
+    swept_at: u64,
+}
+
+/// State of an address: its use, and the rate of its new keys, which outlives the use.
+struct Entry {
+    /// None where nothing is open.
+    usage: Option<Weak<AddressUse>>,
+    new_keys: Arc<NewKeyRate>,
+}
 
 /// Counts what one address has open.
 struct AddressUse {
@@ -77,6 +101,8 @@ struct AddressUse {
     requests: AtomicUsize,
     /// Runs whose clients are gone.
     abandoned: AtomicUsize,
+    busy_time: Arc<BusyTime>,
+    new_keys: Arc<NewKeyRate>,
     limits: Arc<AddressLimits>,
 }
 
@@ -101,6 +127,7 @@ impl AddressLimits {
             max_requests: AtomicUsize::default(),
             max_abandoned: AtomicUsize::default(),
             abandoned: AtomicUsize::default(),
+            new_keys: NewKeyLimits::new(limits.max_new_keys_per_address),
         };
         this.set(limits);
         Arc::new(this)
@@ -111,6 +138,7 @@ impl AddressLimits {
         self.max_connections.store(limits.max_connections_per_address, Ordering::Relaxed);
         self.max_requests.store(limits.max_requests_per_address, Ordering::Relaxed);
         self.max_abandoned.store(limits.max_abandoned_requests, Ordering::Relaxed);
+        self.new_keys.set(limits.max_new_keys_per_address);
     }
 
     /// Number of runs whose clients are gone.
@@ -135,15 +163,29 @@ impl AddressLimits {
 
     /// The count of an address, new or as it is.
     fn usage(self: &Arc<Self>, address: ClientAddress) -> Arc<AddressUse> {
-        let mut shard = self.shard(&address).lock();
+        let shard = &mut *self.shard(&address).lock();
+        let entry = shard.entries.entry(address).or_insert_with(|| {
+            shard.unpaid += 1;
+            let new_keys = Arc::new(NewKeyRate::new(address, self.new_keys.clone()));
+            Entry { usage: None, new_keys }
+        });
         // Nothing may be dropped here: the last one to go locks the shard.
-        if let Some(usage) = shard.get(&address).and_then(Weak::upgrade) {
+        if let Some(usage) = entry.usage.as_ref().and_then(Weak::upgrade) {
             return usage;
         }
         let (connections, requests, abandoned) = Default::default();
-        let limits = self.clone();
-        let usage = Arc::new(AddressUse { address, connections, requests, abandoned, limits });
-        shard.insert(address, Arc::downgrade(&usage));
+        let usage = Arc::new(AddressUse {
+            address,
+            connections,
+            requests,
+            abandoned,
+            busy_time: Arc::new(BusyTime::new(address)),
+            new_keys: entry.new_keys.clone(),
+            limits: self.clone(),
+        });
+        if entry.usage.replace(Arc::downgrade(&usage)).is_none() {
+            shard.unpaid -= 1;
+        }
         usage
     }
 
@@ -182,11 +224,38 @@ impl AddressUse {
 
 impl Drop for AddressUse {
     fn drop(&mut self) {
+        let now = self.limits.new_keys.now();
         let mut shard = self.limits.shard(&self.address).lock();
         // Another may have taken its place since the last permit was dropped.
-        if shard.get(&self.address).is_some_and(|usage| usage.strong_count() == 0) {
-            shard.remove(&self.address);
+        let entry = shard.entries.get_mut(&self.address);
+        let is_last = |usage: &Weak<_>| usage.strong_count() == 0;
+        let Some(entry) = entry.filter(|entry| entry.usage.as_ref().is_some_and(is_last)) else {
+            return;
+        };
+        if self.new_keys.is_paid(now) {
+            shard.entries.remove(&self.address);
+            return;
         }
+        entry.usage = None;
+        shard.unpaid += 1;
+        shard.sweep(now);
+        if shard.unpaid > UNPAID_MAX {
+            shard.entries.remove(&self.address);
+            shard.unpaid -= 1;
+        }
+    }
+}
+
+impl Shard {
+    /// Removes the addresses that have nothing open and have paid for their keys, once a second.
+    fn sweep(&mut self, now: u64) {
+        let second = now / 1_000_000_000;
+        if self.unpaid <= UNPAID_FEW || self.swept_at == second {
+            return;
+        }
+        self.swept_at = second;
+        self.entries.retain(|_, entry| entry.usage.is_some() || !entry.new_keys.is_paid(now));
+        self.unpaid = self.entries.values().filter(|entry| entry.usage.is_none()).count();
     }
 }
 
@@ -197,6 +266,11 @@ impl ConnectionPermit {
     /// Counts a request of the connection's peer, unless it has as many as it may.
     pub(crate) fn request(&self) -> Result<CountedRequest, Excess> {
         self.0.request()
+    }
+
+    /// Time that tasks of the same address have taken lately.
+    pub(crate) fn busy_time(&self) -> &Arc<BusyTime> {
+        &self.0.busy_time
     }
 }
 
@@ -215,6 +289,12 @@ pub(crate) struct CountedRequest {
 impl CountedRequest {
     fn new(usage: Arc<AddressUse>) -> Self {
         Self { usage, is_abandoned: AtomicBool::new(false) }
+    }
+
+    /// Allowance for new keys of the request's address; none where they are not limited.
+    pub(crate) fn new_keys(&self) -> Option<NewKeyAllowance> {
+        let is_off = self.usage.limits.new_keys.is_off();
+        (!is_off).then(|| NewKeyAllowance::new(self.usage.new_keys.clone()))
     }
 
     /// Permit of a request that ends if its client leaves.

@@ -42,7 +42,7 @@ impl Descriptors {
     }
 
     /// `limits`, with as many clients and requests as fit. A request under way may need a connection to
-    /// its upstream.
+    /// its upstream, and a tunnel, which counts as a request, has one.
     pub(crate) fn fit(self, limits: Limits) -> Limits {
         let left = self.max.saturating_sub(self.reserve());
         // Most clients of most services are idle, so they get more of what is too little for both.

@@ -17,12 +17,14 @@ use tower::ServiceExt;
 use tower_service::Service;
 
 use crate::address_limit::ConnectionPermit;
+use crate::fair_share::{BusyTime, FairShare, ForegroundRequest};
 use crate::forward_auth::ForwardAuth;
 use crate::peer::Peer;
 use crate::request_head::Refusal;
 use crate::room::{Room, Seat, Seated};
 use crate::routes::{LiveRoutes, Protected};
 use crate::target;
+use crate::upgrade::TunnelSeat;
 use crate::upstream::{Upstream, UpstreamBody};
 
 pub(crate) type Body = Either<ResponseBody<UpstreamBody>, Full<Bytes>>;
@@ -36,9 +38,15 @@ pub(crate) struct Door {
     pub(crate) room: Arc<Room>,
     /// Connections that have left HTTP.
     pub(crate) tunnels: TaskTracker,
+    pub(crate) share: Arc<FairShare>,
 }
 
 impl Door {
+    /// Time that tasks of the peer's address have taken lately; none where the peer is a proxy.
+    pub(crate) fn busy_time(&self) -> Option<&Arc<BusyTime>> {
+        self.permit.as_ref().map(|permit| permit.busy_time())
+    }
+
     pub(crate) fn enter<B>(&self, mut request: Request<B>) -> Entered
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -60,13 +68,13 @@ impl Door {
         };
         if let Some(page) = page {
             let answer = page.answer(request.method(), request.headers()).map(Either::Right);
-            return Entered { way: Way::Around(Box::pin(async { answer })), seat: None };
+            return self.entered(Way::Around(Box::pin(async { answer })), None);
         }
         let seat = match self.admit(&mut request, client, &route) {
             Ok(seat) => Some(seat),
             Err(problem) => {
                 let refused = shed(request, &route, problem);
-                return Entered { way: Way::Around(Box::pin(async { refused })), seat: None };
+                return self.entered(Way::Around(Box::pin(async { refused })), None);
             }
         };
         let way = match (look_up, route) {
@@ -81,11 +89,19 @@ impl Door {
             // size.
             (None, Protected { mut service, auth: None }) => Way::Straight(service.call(request)),
         };
-        Entered { way, seat }
+        self.entered(way, seat)
+    }
+
+    /// Makes requests of a busy address wait for a turn each: a client that sends many at once
+    /// would have them all answered in one.
+    fn entered(&self, way: Way, seat: Option<Seat>) -> Entered {
+        let is_busy = self.busy_time().is_some_and(|busy| self.share.is_exceeded(busy));
+        let foreground = (!is_busy).then(|| self.share.count_foreground());
+        Entered { way, seat, must_yield: is_busy, foreground }
     }
 
     /// Counts a request against its client's address and the whole. If it may run on without its client, its
-    /// run takes a permit along.
+    /// run takes a permit along, and its claim the allowance for new keys.
     fn admit<B>(
         &self,
         request: &mut Request<B>,
@@ -101,6 +117,9 @@ impl Door {
         let whole = self.room.request()?;
         let permit = match route.service.may_have_key(request.method(), request.headers()) {
             true => {
+                if let Some(new_keys) = counted.new_keys() {
+                    request.extensions_mut().insert(new_keys);
+                }
                 let (permit, run) = counted.running();
                 request.extensions_mut().insert(run);
                 permit
@@ -115,20 +134,27 @@ impl Door {
 pub(crate) struct Entered {
     way: Way,
     seat: Option<Seat>,
+    /// Set where other addresses are served first.
+    must_yield: bool,
+    /// Set where this address is served first, until its answer begins.
+    foreground: Option<ForegroundRequest>,
 }
 
 impl Entered {
     /// A request that is refused for its head.
     pub(crate) fn refused(refusal: Refusal, version: Version) -> Self {
-        let response = refuse_head(refusal, version);
-        Self { way: Way::Around(Box::pin(async { response })), seat: None }
+        Self::answered(refuse_head(refusal, version))
     }
 
     /// A request whose body came too slowly.
     pub(crate) fn too_slow() -> Self {
         let detail = "the request's body came more slowly than this service waits for";
-        let response = unnamed_problem(StatusCode::REQUEST_TIMEOUT, detail);
-        Self { way: Way::Around(Box::pin(async { response })), seat: None }
+        Self::answered(unnamed_problem(StatusCode::REQUEST_TIMEOUT, detail))
+    }
+
+    fn answered(response: Response<Body>) -> Self {
+        let way = Way::Around(Box::pin(async { response }));
+        Self { way, seat: None, must_yield: false, foreground: None }
     }
 }
 
@@ -145,11 +171,21 @@ impl Future for Entered {
     type Output = Response<Seated<Body>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let response = match &mut self.way {
+        if std::mem::take(&mut self.must_yield) {
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let mut response = match &mut self.way {
             Way::Straight(answer) => straight(ready!(answer.as_mut().poll(cx))),
             Way::Around(answer) => ready!(answer.as_mut().poll(cx)),
         };
-        let seat = self.seat.take();
+        self.foreground = None;
+        let mut seat = self.seat.take();
+        if let Some(tunnel) = response.extensions_mut().remove::<TunnelSeat>()
+            && let Some(seat) = seat.take()
+        {
+            tunnel.set(seat);
+        }
         Poll::Ready(response.map(|body| Seated { body, _seat: seat }))
     }
 }

@@ -24,11 +24,11 @@ use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
 use crate::shutdown::Shutdown;
 use crate::status::StatusPage;
-use crate::store_size::StoreSize;
+use crate::store_size::StoreWatch;
 use crate::tls::{Alpn, Tls};
 use crate::upstream::ConnectionLimits;
 use crate::workers::Workers;
-use crate::{background, server, telemetry};
+use crate::{background, secret_files, server, telemetry};
 
 /// How many connections may wait to be accepted. One more is dropped, and its client tries again
 /// only after a second.
@@ -44,7 +44,7 @@ pub(crate) struct Gateway {
     room: Arc<Room>,
     idempotency: Idempotency,
     completer: Completer,
-    store_size: Option<StoreSize>,
+    store_watch: Option<Arc<StoreWatch>>,
     audit: Option<Audit>,
     shutdown: Shutdown,
     stop: CancellationToken,
@@ -73,7 +73,9 @@ impl Gateway {
         seal.replace(config.encryption.clone());
         let Opened { store, audit, redis, size } = installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
-        idempotency.store_budget().set_limit(config.store_bytes_max);
+        let limit = config.store_bytes_max;
+        let watch = |size| Arc::new(StoreWatch::new(size, limit, idempotency.clone()));
+        let store_watch = size.map(watch);
         let limits = descriptors.fit(config.limits);
         let room = Arc::new(Room::new(limits, &config.trusted_proxies, idempotency.clone()));
         let connections_max = descriptors.internal_connections_max();
@@ -119,14 +121,19 @@ impl Gateway {
             seal,
             audit: audit.clone(),
             room: room.clone(),
+            store_watch: store_watch.clone(),
             connections,
             descriptors,
         };
         // Only now: what keeps a gateway from starting is told alone.
         descriptors.warn_unless_fit(config.limits);
+        if let Some(watch) = &store_watch {
+            watch.warn_unless_fit();
+        }
         if let Some(warning) = config.admin_warning() {
             tracing::warn!("{warning}");
         }
+        secret_files::warn(&config);
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),
@@ -155,7 +162,7 @@ impl Gateway {
             room,
             idempotency,
             completer,
-            store_size: size,
+            store_watch,
             audit,
             shutdown,
             stop,
@@ -186,8 +193,8 @@ impl Gateway {
         let checkpoints =
             self.checkpoints.map(|checkpoints| background::spawn(checkpoints.serve()));
         let completer = background::spawn(self.completer.run());
-        if let Some(size) = self.store_size {
-            background::spawn(size.watch(self.idempotency.clone(), self.stop.clone()));
+        if let Some(watch) = self.store_watch {
+            background::spawn(watch.run(self.stop.clone()));
         }
         let (stop, live, shutdown) = (self.stop.clone(), self.live, self.shutdown);
         // One limit for both: first the connections, then the work whose clients have gone.

@@ -16,7 +16,6 @@ use selfsame_core::{AttemptId, Filter, Find, FullStore};
 
 use crate::audit::{Audit, AuditedStore};
 use crate::config::{AuditTo, Config, Database, Lock, RouteSettings, StoreUrl};
-use crate::secret_files::warn_if_open_to_everybody;
 use crate::store_size::StoreSize;
 
 /// The name under which the store keeps the identity's check value.
@@ -60,12 +59,13 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
     let mut store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
-            let folder = folder.clone();
+            let opened = folder.clone();
             // Claims of an earlier process stay leased: the upstream may still be working.
             let options = EmbeddedOptions::default().leases(Leases::Keep);
-            let open = move || EmbeddedStore::open(&folder, options);
+            let open = move || EmbeddedStore::open(&opened, options);
             let store = Arc::new(tokio::task::spawn_blocking(open).await??);
-            size = Some(StoreSize::File(Arc::downgrade(&store)));
+            let (store_of, folder) = (Arc::downgrade(&store), folder.clone());
+            size = Some(StoreSize::File { store: store_of, folder });
             store
         }
         StoreUrl::Postgres(url) => {
@@ -212,7 +212,6 @@ async fn check_identity(
 }
 
 fn secret_in(path: &Path) -> Result<Secret> {
-    warn_if_open_to_everybody("secret_file", path);
     let bytes = std::fs::read(path)
         .with_context(|| format!("the secret file {} cannot be read", path.display()))?;
     let bytes = bytes.trim_ascii();

@@ -17,9 +17,10 @@ use crate::contract::ContractPage;
 use crate::descriptors::Descriptors;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Pages, Protection, Routes};
-use crate::telemetry;
+use crate::store_size::StoreWatch;
 use crate::tls::Tls;
 use crate::upstream::ConnectionLimits;
+use crate::{secret_files, telemetry};
 
 /// Where a configuration was read, and is read again.
 #[derive(Default)]
@@ -40,6 +41,7 @@ pub(crate) struct Live {
     seal: Seal,
     audit: Option<Audit>,
     room: Arc<Room>,
+    store_watch: Option<Arc<StoreWatch>>,
     connections: Arc<ConnectionLimits>,
     descriptors: Descriptors,
     /// Locked for as long as one is put in its place.
@@ -56,6 +58,7 @@ pub(crate) struct Rules {
     pub(crate) seal: Seal,
     pub(crate) audit: Option<Audit>,
     pub(crate) room: Arc<Room>,
+    pub(crate) store_watch: Option<Arc<StoreWatch>>,
     pub(crate) connections: Arc<ConnectionLimits>,
     pub(crate) descriptors: Descriptors,
 }
@@ -77,6 +80,7 @@ impl Live {
             seal,
             audit,
             room,
+            store_watch,
             connections,
             descriptors,
         } = rules;
@@ -92,6 +96,7 @@ impl Live {
             seal,
             audit,
             room,
+            store_watch,
             connections,
             descriptors,
             served,
@@ -146,11 +151,10 @@ impl Live {
         let invitation = self.invitation.as_ref();
         let protection =
             Protection::new(&config, &self.idempotency, invitation, &self.connections)?;
-        let public = self.tls.as_ref().zip(config.tls.as_ref());
-        let admin = self.admin_tls.as_ref().zip(config.admin_tls.as_ref());
-        for (tls, config) in public.into_iter().chain(admin) {
-            tls.reload(config)?;
-        }
+        let public = self.tls.as_deref().zip(config.tls.as_ref());
+        let admin = self.admin_tls.as_deref().zip(config.admin_tls.as_ref());
+        // The last that can fail: nothing was replaced before, and all is from here on.
+        Tls::reload(public.into_iter().chain(admin))?;
         self.seal.replace(config.encryption.clone());
         if let Some(audit) = &self.audit {
             audit.show_keys(config.log_keys);
@@ -164,8 +168,11 @@ impl Live {
         }
         self.connections.set(config.limits.max_upstream_connections);
         self.descriptors.warn_unless_fit(config.limits);
+        secret_files::warn(&config);
         self.room.change(self.descriptors.fit(config.limits), &config.trusted_proxies);
-        self.idempotency.store_budget().set_limit(config.store_bytes_max);
+        if let Some(watch) = &self.store_watch {
+            watch.change(config.store_bytes_max);
+        }
         *self.contract.write() = contract;
         let routes = config.routes.len();
         *served = config;

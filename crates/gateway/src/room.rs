@@ -29,7 +29,7 @@ const SAID_EVERY: Duration = Duration::from_secs(10);
 pub(crate) struct Room {
     limits: RwLock<Arc<Limits>>,
     requests_max: AtomicUsize,
-    /// Held once here, and once by each request until its answer is over.
+    /// Held once here, and once by each request until its answer is over, or the tunnel it began.
     seats: Arc<()>,
     pub(crate) addresses: Arc<AddressLimits>,
     /// Peers whose connections carry requests of many clients.

@@ -36,6 +36,10 @@ use crate::{http2, telemetry, upgrade};
 /// How long to pause when no connection can be accepted, for instance for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// Least size limit of a connection's buffers over HTTP/1.1. A client that sends requests ahead fills
+/// them, and hyper's own limit is 400 KiB.
+const BUFFER_BYTES: usize = 64 * 1024;
+
 /// Accepts connections for the workers until `stop`; from then on new ones are refused. One too many is
 /// closed at once: left waiting, it would not learn that another gateway has room.
 pub(crate) async fn accept(
@@ -196,6 +200,7 @@ pub(crate) fn http1_builder(limits: &Limits) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .max_header_size(limits.header_bytes_max)
+        .max_buf_size(BUFFER_BYTES.max(limits.header_bytes_max * 2))
         // A timer for each head would be one for each request.
         .header_read_timeout(None)
         // Who sends a whole request and hangs up has asked for it: it is not dropped unclaimed.
@@ -217,7 +222,7 @@ where
 {
     let streams = Arc::<Streams>::default();
     let (pulse, limits) = (streams.clone(), terms.limits.clone());
-    let executor = StreamExecutor::new(streams.clone(), limits.write_timeout);
+    let executor = StreamExecutor::new(streams.clone(), limits.write_timeout, &door);
     let stream = Noted::new(stream, streams.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let open = streams.open();

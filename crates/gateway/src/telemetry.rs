@@ -11,6 +11,8 @@ use crate::address_limit::{
     ABANDONED, MAX_ABANDONED_REQUESTS, MAX_CONNECTIONS_PER_ADDRESS, MAX_REQUESTS_PER_ADDRESS,
 };
 use crate::background;
+use crate::fair_share::DEFERRED;
+use crate::new_key_rate::MAX_NEW_KEYS_PER_ADDRESS;
 use crate::printable::{LogForm, LogWriter};
 
 /// What is logged, in the syntax of tracing's `EnvFilter`.
@@ -18,7 +20,7 @@ const LOG_VARIABLE: &str = "SELFSAME_LOG";
 const BUCKETS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 /// The counters that have no labels.
-const COUNTERS: [&str; 10] = [
+const COUNTERS: [&str; 11] = [
     "selfsame_fenced_writes_total",
     "selfsame_leases_expired_total",
     "selfsame_reaped_total",
@@ -29,10 +31,16 @@ const COUNTERS: [&str; 10] = [
     "selfsame_tls_failures_total",
     "selfsame_streams_cut_total",
     "selfsame_removed_headers_total",
+    DEFERRED,
 ];
 /// Settings that refuse requests.
-const SHED_REASONS: [&str; 4] =
-    ["max_requests", MAX_REQUESTS_PER_ADDRESS, MAX_ABANDONED_REQUESTS, "max_upstream_connections"];
+const SHED_REASONS: [&str; 5] = [
+    "max_requests",
+    MAX_REQUESTS_PER_ADDRESS,
+    MAX_ABANDONED_REQUESTS,
+    MAX_NEW_KEYS_PER_ADDRESS,
+    "max_upstream_connections",
+];
 /// Settings that refuse connections.
 const REFUSED_REASONS: [&str; 2] = ["max_connections", MAX_CONNECTIONS_PER_ADDRESS];
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
@@ -43,7 +51,7 @@ pub(crate) fn reloaded(is_taken: bool) {
     metrics::counter!("selfsame_reloads_total", "result" => result).increment(1);
 }
 
-/// Counts a request that is refused before anything is done for it, by the setting that refuses it.
+/// Counts a request that is refused before it is run, by the setting that refuses it.
 pub(crate) fn shed(setting: &'static str) {
     metrics::counter!("selfsame_shed_requests_total", "reason" => setting).increment(1);
 }

@@ -1,7 +1,7 @@
 //! Connections that leave HTTP, such as those of WebSockets: their bytes are passed on both ways, and
 //! nobody looks at them any more.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use http::header::{CONNECTION, UPGRADE};
@@ -16,6 +16,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::address_limit::ConnectionPermit;
 use crate::background;
 use crate::pace::{self, Listener};
+use crate::room::Seat;
 use crate::tunnel::{self, TunnelEnd};
 
 /// Those that have left HTTP and are still open; one of it is held by each.
@@ -33,6 +34,20 @@ pub(crate) struct Wish {
     place: TaskTrackerToken,
     permit: Option<Arc<ConnectionPermit>>,
     idle_timeout: Duration,
+}
+
+/// A tunnel's place among the requests, found in the extensions of a response that begins one.
+///
+/// A tunnel has a connection to its upstream, as a request has, so it counts as one until it ends.
+#[derive(Clone, Default)]
+pub(crate) struct TunnelSeat(Arc<OnceLock<Seat>>);
+
+impl TunnelSeat {
+    /// Gives the tunnel the seat of its request.
+    pub(crate) fn set(&self, seat: Seat) {
+        let is_set = self.0.set(seat).is_ok();
+        debug_assert!(is_set, "a request has one seat");
+    }
 }
 
 /// Notes where a connection counts, should `request` take it out of HTTP.
@@ -74,6 +89,8 @@ impl Wish {
     pub(crate) fn fulfil<B>(self, response: &mut Response<B>) {
         let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return };
         let Self { client, place, permit, idle_timeout, .. } = self;
+        let seat = TunnelSeat::default();
+        response.extensions_mut().insert(seat.clone());
         background::spawn(async move {
             match tokio::try_join!(client, server) {
                 Ok((client, server)) => {
@@ -88,7 +105,7 @@ impl Wish {
                 }
                 Err(error) => tracing::debug!(%error, "a connection did not leave HTTP"),
             }
-            drop((place, permit));
+            drop((place, permit, seat));
         });
     }
 }

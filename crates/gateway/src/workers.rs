@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use crate::address_limit::ConnectionPermit;
 use crate::background;
 use crate::door::Door;
+use crate::fair_share::FairShare;
 use crate::peer::Peer;
 use crate::room::Room;
 use crate::routes::{LiveRoutes, Routes};
@@ -59,6 +60,7 @@ struct Serving {
     tls: Option<Arc<Tls>>,
     room: Arc<Room>,
     tunnels: TaskTracker,
+    share: Arc<FairShare>,
 }
 
 impl Workers {
@@ -71,13 +73,14 @@ impl Workers {
     ) -> io::Result<Self> {
         let end = CancellationToken::new();
         let cores = thread::available_parallelism()?.get();
-        let start = |number| {
+        let start = |(number, share)| {
             let routes = Arc::new(LiveRoutes::new(routes()));
             let (tls, room, tunnels) = (tls.cloned(), room.clone(), TaskTracker::new());
-            let serving = Serving { routes, tls, room, tunnels };
+            let serving = Serving { routes, tls, room, tunnels, share };
             Worker::start(number, serving, stop.clone(), end.clone())
         };
-        Ok(Self { all: (1..=cores).map(start).collect::<io::Result<_>>()?, end })
+        let all = (1..).zip(FairShare::for_each(cores)).map(start);
+        Ok(Self { all: all.collect::<io::Result<_>>()?, end })
     }
 
     /// How many connections there are.
@@ -152,6 +155,8 @@ impl Worker {
 /// Serves what arrives until `stop`, then lets each connection end the request it is at.
 async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: CancellationToken) {
     let graceful = GracefulShutdown::new();
+    let share = serving.share.clone();
+    background::spawn(async move { share.run().await });
     loop {
         let next = tokio::select! {
             next = arrived.recv() => next,
@@ -161,13 +166,15 @@ async fn serve(mut arrived: mpsc::Receiver<Arrived>, serving: Serving, stop: Can
             }
         };
         let Some(Arrived { stream, peer, permit, place }) = next else { break };
-        let Serving { routes, tls, room, tunnels } = serving.clone();
-        let door = Door { peer, permit: permit.map(Arc::new), routes, room, tunnels };
+        let Serving { routes, tls, room, tunnels, share } = serving.clone();
+        let busy_time = permit.as_ref().map(|permit| permit.busy_time().clone());
+        let permit = permit.map(Arc::new);
+        let door = Door { peer, permit, routes, room, tunnels, share: share.clone() };
         let (stop, watcher) = (stop.clone(), graceful.watcher());
-        background::spawn(async move {
+        background::spawn(share.schedule(busy_time, async move {
             server::connection(stream, door, tls, stop, watcher).await;
             drop(place);
-        });
+        }));
     }
     graceful.shutdown().await;
     serving.tunnels.close();

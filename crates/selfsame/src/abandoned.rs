@@ -21,7 +21,7 @@ use crate::outcome::Served;
 use crate::policy::Policy;
 use crate::seal::Kind;
 use crate::service::{IdempotencyService, Work};
-use crate::steps::{self, Apart, Asked, Settled};
+use crate::steps::{self, Apart, Asked, ClaimContext, Settled};
 
 /// The longest pause between two runs, unless the first is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -188,7 +188,8 @@ fn has_run<R, E>(reply: &Reply<R, E>) -> bool {
 }
 
 async fn hold(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Ending {
-    let Settled::Run(claim, _) = steps::claim(engine, ask, policy).await else {
+    let context = ClaimContext { engine, policy, new_keys: None };
+    let Settled::Run(claim, _) = steps::claim(context, ask).await else {
         return Ending::Left;
     };
     let held = claim.start().release(Release::Hold).await;

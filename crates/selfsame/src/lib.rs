@@ -48,6 +48,7 @@ mod landing;
 mod layer;
 mod log_throttle;
 mod look_up;
+mod new_keys;
 mod observe;
 mod once;
 mod original_uri;
@@ -85,6 +86,7 @@ pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;
 #[doc(hidden)]
 pub use log_throttle::LogThrottle;
+pub use new_keys::{NewKeyAllowance, NewKeyLimit};
 pub use once::{Once, OnceError};
 pub use original_uri::OriginalUri;
 pub use outcome::{Outcome, Served};

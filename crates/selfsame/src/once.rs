@@ -22,7 +22,7 @@ use crate::patience;
 use crate::policy::Policy;
 use crate::reject::Refusal;
 use crate::run::Run;
-use crate::steps::{self, Recorder, Settled, Turn};
+use crate::steps::{self, ClaimContext, Recorder, Settled, Turn};
 use crate::telemetry::Meter;
 use crate::timing::Stopwatch;
 
@@ -162,7 +162,8 @@ impl Once {
         };
         let home = engine.clone();
         let work = Box::pin(async move {
-            let turn = steps::take_turn(&engine, &mut ask, None, &policy).await;
+            let context = ClaimContext { engine: &engine, policy: &policy, new_keys: None };
+            let turn = steps::take_turn(context, &mut ask, None).await;
             let served = served(&turn);
             let ended = match turn.settled {
                 Settled::Run(claim, place) => {
@@ -292,7 +293,7 @@ fn refused<E>(refusal: &Refusal) -> OnceError<E> {
         Refusal::NotKept { .. } => OnceError::NotKept,
         Refusal::StoreDown | Refusal::RecordsLost { .. } => OnceError::StoreUnavailable,
         Refusal::Damaged => OnceError::Damaged,
-        Refusal::TooMany(_) => OnceError::TooManyKeys,
+        Refusal::TooMany(_) | Refusal::TooManyNewKeys { .. } => OnceError::TooManyKeys,
         // The rest are refusals of HTTP requests, which a function is not.
         _ => OnceError::OutcomeUnknown,
     }

@@ -36,6 +36,10 @@ pub(crate) enum Refusal {
     Busy,
     Held,
     TooMany(Excess),
+    /// The client began too many new keys of late; with the words of the limit.
+    TooManyNewKeys {
+        detail: &'static str,
+    },
     Expired,
     NotKept {
         status: StatusCode,
@@ -159,6 +163,9 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Served::TooManyKeys,
             "as many keys as may be held (max_held_keys) wait for the operator to decide whether their work was done; nothing was sent. Keys of earlier requests still get their answers".into(),
         ),
+        Refusal::TooManyNewKeys { detail } => {
+            (Problem::TooManyKeys, Served::TooManyKeys, (*detail).into())
+        }
         Refusal::Expired => (
             Problem::KeyExpired,
             Served::Expired,

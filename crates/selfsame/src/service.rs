@@ -22,7 +22,8 @@ use crate::policy::Mode;
 use crate::reject::{self, Refusal};
 use crate::run::Run;
 use crate::steps::{
-    self, Apart, Asked, Identity, Keyed, Parsed, Recorder, Settled, Sought, Turn, Whole,
+    self, Apart, Asked, ClaimContext, Identity, Keyed, Parsed, Recorder, Settled, Sought, Turn,
+    Whole,
 };
 use crate::timing::Clocked;
 
@@ -219,13 +220,14 @@ where
             // In a block of its own, because what is settled is large; and boxed is what hardly anyone comes
             // to: those who run would hold room for both.
             let (run, waited) = 'turn: {
+                let new_keys = request.parts.extensions.get();
+                let context = ClaimContext { engine, policy, new_keys };
                 let Turn { mut settled, waited } =
-                    steps::take_turn(engine, &mut ask, preferred_wait, policy).await;
+                    steps::take_turn(context, &mut ask, preferred_wait).await;
                 if let (Settled::Refused(Refusal::Held), Some(probe)) = (&settled, &policy.probe) {
-                    let around = (engine, policy);
+                    let parts = &*request.parts;
                     settled =
-                        Box::pin(steps::probe(&mut inner, &request.parts, &mut ask, probe, around))
-                            .await;
+                        Box::pin(steps::probe(&mut inner, parts, &mut ask, probe, context)).await;
                 }
                 // It is written, and may be large.
                 let outline = ask.keepsake.take().and_then(|kept| kept.outline);

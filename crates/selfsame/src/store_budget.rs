@@ -35,8 +35,9 @@ impl Default for StoreBudget {
 }
 
 impl StoreBudget {
-    /// Changes the limit; without one, nothing is refused.
+    /// Changes the limit (`selfsame_store_bytes_max`); without one, nothing is refused.
     pub fn set_limit(&self, bytes_max: Option<u64>) {
+        telemetry::store_bytes_max(bytes_max);
         let anonymous = bytes_max.map_or(UNLIMITED, |most| most / 100 * ANONYMOUS_PERCENT);
         self.bytes_max.store(bytes_max.unwrap_or(UNLIMITED), Ordering::Relaxed);
         self.anonymous_bytes_max.store(anonymous, Ordering::Relaxed);

@@ -133,6 +133,12 @@ pub(crate) fn store_bytes(bytes: u64) {
     gauge!("selfsame_store_bytes").set(bytes as f64);
 }
 
+/// Limit of the bytes that the store takes; infinite without one.
+pub(crate) fn store_bytes_max(bytes_max: Option<u64>) {
+    let bytes_max = bytes_max.map_or(f64::INFINITY, |bytes| bytes as f64);
+    gauge!("selfsame_store_bytes_max").set(bytes_max);
+}
+
 /// Warns that a key is held from now on. What was only observed is nobody's business.
 pub(crate) fn held(id: &RecordId, label: &Label, keepsake: Option<&Keepsake>, cause: &str) {
     if label.is_observed() {

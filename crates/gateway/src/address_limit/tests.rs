@@ -1,4 +1,7 @@
 use std::thread;
+use std::time::Duration;
+
+use selfsame::{Mode, NewKeyLimit};
 
 use super::*;
 
@@ -16,7 +19,26 @@ fn ip(text: &str) -> IpAddr {
 }
 
 fn known(limits: &AddressLimits) -> usize {
-    limits.shards.iter().map(|shard| shard.lock().len()).sum()
+    limits.shards.iter().map(|shard| shard.lock().entries.len()).sum()
+}
+
+fn unpaid(limits: &AddressLimits) -> usize {
+    limits.shards.iter().map(|shard| shard.lock().unpaid).sum()
+}
+
+fn with_new_keys(per_second: Option<u32>) -> Arc<AddressLimits> {
+    let max_new_keys_per_address = per_second;
+    AddressLimits::new(&Limits { max_new_keys_per_address, ..Limits::default() })
+}
+
+/// Begins a new key by a request of its own, unless there is no room.
+fn has_begun(limits: &Arc<AddressLimits>, address: IpAddr) -> bool {
+    let request = limits.request(address).expect("a permit");
+    let has_room = request.usage.new_keys.has_room(Mode::Enforce);
+    if has_room {
+        request.usage.new_keys.count(Mode::Enforce);
+    }
+    has_room
 }
 
 /// A request whose client leaves while its run goes on.
@@ -150,4 +172,55 @@ fn racing_threads_never_pass_the_limit_and_leave_nothing_behind() {
     });
     assert!((1..=MAX).contains(&most.into_inner()));
     assert_eq!((limits.abandoned(), known(&limits)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_keys_are_remembered_until_they_are_paid_for() {
+    let limits = with_new_keys(Some(1));
+    let [address, same, other] = ["2001:db8::1", "2001:db8::2", "192.0.2.1"].map(ip);
+    for _ in 0..5 {
+        assert!(has_begun(&limits, address) && has_begun(&limits, same));
+    }
+    assert!(!has_begun(&limits, address), "nothing was open in between");
+    assert!(has_begun(&limits, other));
+    assert_eq!((known(&limits), unpaid(&limits)), (2, 2));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(has_begun(&limits, address) && !has_begun(&limits, address));
+    let connection = limits.connection(address).expect("a permit");
+    assert_eq!((known(&limits), unpaid(&limits)), (2, 1));
+    drop(connection);
+    tokio::time::advance(Duration::from_secs(10)).await;
+    drop((limits.connection(address), limits.connection(other)));
+    assert_eq!((known(&limits), unpaid(&limits)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_limit_nothing_is_remembered() {
+    let limits = with_new_keys(None);
+    let request = limits.request(ip("192.0.2.1")).expect("a permit");
+    assert!(request.new_keys().is_none());
+    drop(request);
+    assert!(has_begun(&limits, ip("192.0.2.1")));
+    assert_eq!(known(&limits), 0);
+    limits.set(&Limits { max_new_keys_per_address: Some(1), ..Limits::default() });
+    assert!(limits.request(ip("192.0.2.1")).is_ok_and(|request| request.new_keys().is_some()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_many_addresses_are_remembered_and_those_that_have_paid_are_forgotten() {
+    let limits = with_new_keys(Some(1));
+    let max = UNPAID_MAX * SHARDS;
+    let addresses = |count: usize| {
+        (0..u32::try_from(count).expect("few")).map(|number| IpAddr::from(number.to_be_bytes()))
+    };
+    // Spread unevenly, so that each part is full only after more than that.
+    for address in addresses(max + max / 4) {
+        assert!(has_begun(&limits, address));
+    }
+    assert_eq!((known(&limits), unpaid(&limits)), (max, max));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    for address in addresses(SHARDS * 64) {
+        assert!(has_begun(&limits, address));
+    }
+    assert!(known(&limits) <= SHARDS * 64 && known(&limits) == unpaid(&limits));
 }

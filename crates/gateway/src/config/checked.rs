@@ -29,13 +29,11 @@ use super::values::{
 };
 use super::{
     Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Lock, Overrides, Redis, RedisUrl,
-    Route, RouteSettings, StoreUrl, TenantSource, Upstream,
+    Route, RouteSettings, StoreLimit, StoreUrl, TenantSource, Upstream,
 };
 
 /// How much memory finished records take near a store that is asked over a network, unless set.
 const NEAR_CACHE: usize = 32 * 1024 * 1024;
-/// Default of `max_store_bytes` for a store in a folder.
-const FILE_STORE_BYTES_MAX: u64 = 64 << 30;
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
@@ -175,7 +173,7 @@ fn check_for_circle(root: &mut Section<'_>, upstream: Option<&Upstream>, listen:
 struct Stored {
     store: StoreUrl,
     spool: Option<PathBuf>,
-    store_bytes_max: Option<u64>,
+    store_bytes_max: StoreLimit,
     near_cache: Option<usize>,
     database: Database,
     redis: Redis,
@@ -202,10 +200,11 @@ fn read_store(
         let text = "needs a store in a file: folder or a postgres: database; a Redis has its own maxmemory";
         section.clash(&["max_store_bytes"], text);
     }
-    let store_bytes_max = match &store {
-        StoreUrl::File(_) => store_bytes_max.unwrap_or(Some(FILE_STORE_BYTES_MAX)),
-        StoreUrl::Postgres(_) => store_bytes_max.flatten(),
-        StoreUrl::Memory | StoreUrl::Redis(_) => None,
+    let store_bytes_max = match (&store, store_bytes_max) {
+        (StoreUrl::Memory | StoreUrl::Redis(_), _) | (_, Some(None)) => StoreLimit::Off,
+        (_, Some(Some(bytes))) => StoreLimit::Bytes(bytes),
+        (StoreUrl::File(_), None) => StoreLimit::Disk,
+        (StoreUrl::Postgres(_), None) => StoreLimit::Off,
     };
     let near_cache = section.get("near_cache", &SIZE_OR_OFF);
     if matches!(store, StoreUrl::Memory | StoreUrl::File(_)) && !section.is_wrong("url") {

@@ -6,9 +6,9 @@ use toml::de::DeValue;
 
 use super::file::Section;
 use super::mistakes::Mistakes;
-use super::values::{DURATION, Kind, SIZE, SIZE_OR_OFF, Wrong, because, integer};
+use super::values::{DURATION, Kind, SIZE, SIZE_OR_OFF, Wrong, because, choice, integer};
 
-/// How much clients may take, and how long they may take for it. Nothing is without a limit.
+/// How much clients may take, and how long they may take for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// `max_connections`: how many clients may be connected.
@@ -21,6 +21,8 @@ pub struct Limits {
     pub max_requests_per_address: usize,
     /// `max_abandoned_requests`: the share in `max_requests` of runs whose clients are gone.
     pub max_abandoned_requests: usize,
+    /// `max_new_keys_per_address`: new keys per second of one address; no limit where it is off.
+    pub max_new_keys_per_address: Option<u32>,
     /// `max_upstream_connections`: the limit of connections to one upstream.
     pub max_upstream_connections: usize,
     /// `max_streams`: how many of them over one connection of HTTP/2.
@@ -54,6 +56,7 @@ impl Default for Limits {
             max_connections_per_address: Limits::connections_share(connections_max),
             max_requests_per_address: Limits::requests_share(requests_max),
             max_abandoned_requests: Limits::requests_share(requests_max),
+            max_new_keys_per_address: Some(1000),
             max_upstream_connections: Self::UPSTREAM_CONNECTIONS,
             streams_max: 250,
             headers_max: Self::HEADERS_MAX,
@@ -89,6 +92,16 @@ impl Limits {
 const MANY: Kind<usize> = Kind {
     expected: "a whole number from 1 to 1000000, without quotes",
     read: |value| count(value, 1_000_000),
+};
+
+const MANY_OR_OFF: Kind<Option<u32>> = Kind {
+    expected: r#"a whole number from 1 to 1000000, without quotes, or "off""#,
+    read: |value| match value {
+        DeValue::Integer(_) => {
+            (MANY.read)(value).map(|count| Some(u32::try_from(count).expect("at most a million")))
+        }
+        _ => choice(value, &[("off", None)]),
+    },
 };
 
 const SOME: Kind<usize> = Kind {
@@ -136,6 +149,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits 
     section.set("max_requests_per_address", &MANY, &mut limits.max_requests_per_address);
     limits.max_abandoned_requests = Limits::requests_share(limits.requests_max);
     section.set("max_abandoned_requests", &MANY, &mut limits.max_abandoned_requests);
+    section.set("max_new_keys_per_address", &MANY_OR_OFF, &mut limits.max_new_keys_per_address);
     limits.max_upstream_connections = Limits::UPSTREAM_CONNECTIONS.max(limits.requests_max);
     section.set("max_upstream_connections", &MANY, &mut limits.max_upstream_connections);
     section.set("max_streams", &STREAMS, &mut limits.streams_max);
@@ -164,7 +178,7 @@ mod tests {
             answer_timeout = '8s'\nwrite_timeout = '9s'\nidle_timeout = '10s'\n\
             max_connections_per_address = 11\nmax_requests_per_address = 12\n\
             max_abandoned_requests = 13\nmax_upstream_connections = 14\nmin_body_rate = '15KiB'\n\
-            tunnel_idle_timeout = '16s'";
+            tunnel_idle_timeout = '16s'\nmax_new_keys_per_address = 17";
         let config = load(&format!("upstream = 'http://a'\n[limits]\n{text}")).expect("valid");
         let expected = Limits {
             connections_max: 1,
@@ -180,6 +194,7 @@ mod tests {
             max_connections_per_address: 11,
             max_requests_per_address: 12,
             max_abandoned_requests: 13,
+            max_new_keys_per_address: Some(17),
             max_upstream_connections: 14,
             min_body_rate: Some(15 * 1024),
             tunnel_idle_timeout: Duration::from_secs(16),
@@ -207,8 +222,9 @@ mod tests {
         assert_eq!(shares(own), (10_000, 40, 10, 10_000));
         let defaults = load("upstream = 'http://a'").expect("valid").limits;
         assert_eq!(defaults, Limits::default());
-        let unlimited = load("upstream = 'http://a'\n[limits]\nmin_body_rate = 'off'");
-        assert_eq!(unlimited.expect("valid").limits.min_body_rate, None);
+        let off = "min_body_rate = 'off'\nmax_new_keys_per_address = 'off'";
+        let off = load(&format!("upstream = 'http://a'\n[limits]\n{off}")).expect("valid").limits;
+        assert_eq!((off.min_body_rate, off.max_new_keys_per_address), (None, None));
     }
 
     #[test]
@@ -223,6 +239,9 @@ mod tests {
             ("max_requests_per_address = 0", "from 1 to 1000000"),
             ("max_abandoned_requests = '1'", "from 1 to 1000000"),
             ("max_upstream_connections = -1", "from 1 to 1000000"),
+            ("max_new_keys_per_address = 0", "from 1 to 1000000, without quotes, or \"off\""),
+            ("max_new_keys_per_address = 1000001", "from 1 to 1000000"),
+            ("max_new_keys_per_address = 'none'", "or \"off\", found \"none\""),
             ("min_body_rate = '2MiB'", "must be at most 1MiB"),
             ("min_body_rate = 0", "must be more than zero"),
             ("head_timeout = '0s'", "must be longer than zero"),

@@ -106,7 +106,7 @@ pub struct Config {
     /// not outlive them.
     pub spool: Option<PathBuf>,
     /// `max_store_bytes`: limit of the bytes that the store takes.
-    pub store_bytes_max: Option<u64>,
+    pub store_bytes_max: StoreLimit,
     /// How much memory finished records may take that were asked for lately, where the store is asked
     /// over a network.
     pub near_cache: Option<usize>,
@@ -159,6 +159,17 @@ pub enum Lock {
     Store,
     /// In the Redis before it.
     Redis,
+}
+
+/// `max_store_bytes`: limit of the bytes that the store takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StoreLimit {
+    /// No limit.
+    Off,
+    /// These many bytes.
+    Bytes(u64),
+    /// The smaller of 64 GiB and 90 % of what the store could take on its disk.
+    Disk,
 }
 
 /// Where operators connect.

@@ -3,7 +3,6 @@
 use http::header::RETRY_AFTER;
 use selfsame::{
     Dialect, KeyMode, OnStoreError, Problem, ProblemDetails, Profile, Recover, ServerErrors,
-    TenantLimit,
 };
 
 use super::document::{Line, plain};
@@ -79,10 +78,6 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         }
         // Also where nothing is remembered for longer: a person may have it erased.
         Problem::KeyExpired => keyed,
-        Problem::TooManyKeys => {
-            let limits = [settings.live_keys_max, settings.claims_max, settings.held_keys_max];
-            keyed && limits != [TenantLimit::default(); 3]
-        }
         Problem::StoreUnavailable => keyed && settings.on_store_error == OnStoreError::Reject,
         // Requests without a key are sent on, too.
         Problem::Overloaded
@@ -96,6 +91,8 @@ fn can_come(problem: Problem, settings: &RouteSettings) -> bool {
         | Problem::KeyReused
         | Problem::InProgress
         | Problem::ResponseNotKept
+        // Also without limits of a tenant: a client address has one.
+        | Problem::TooManyKeys
         | Problem::BodyTooLarge
         | Problem::BodyIncomplete
         | Problem::StreamingCall
@@ -150,8 +147,8 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
             "Look up what the first request did. For a new operation, make a new key.",
         ),
         Problem::TooManyKeys => (
-            "You have as many keys in use, or as many requests running, as you may. What was sent \
-             before is not affected, and its retries are answered.",
+            "You have as many keys in use, or as many requests running, as you may, or began new \
+             keys too fast. What was sent before is not affected, and its retries are answered.",
             "Wait for as long as `Retry-After` says, then send the same request with the same key.",
         ),
         Problem::BodyTooLarge => (

@@ -22,6 +22,8 @@ const PADDING_BYTES_MAX: u32 = 256;
 const ALLOWANCE_MAX: u32 = 10_000;
 /// Frames that it may send per second besides.
 const ALLOWANCE_PER_SECOND: u32 = 500;
+/// Frames without content after which a connection lets others be served.
+const FRAMES_PER_TURN: u32 = 200;
 
 /// Follows the bytes that a client sends.
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub(crate) struct FrameWatch {
     header: [u8; FRAME_HEADER_BYTES],
     header_len: usize,
     allowance: Allowance,
+    /// Frames without content since the turn began.
+    turn: u32,
 }
 
 /// A client has sent more frames without content than it may.
@@ -44,7 +48,18 @@ impl FrameWatch {
             header: [0; FRAME_HEADER_BYTES],
             header_len: 0,
             allowance: Allowance { left: ALLOWANCE_MAX, refilled: Instant::now() },
+            turn: 0,
         }
+    }
+
+    /// Begins a new turn: the connection lets others be served.
+    pub(crate) fn begin_turn(&mut self) {
+        self.turn = 0;
+    }
+
+    /// Tells if as many frames without content were read as are read in one turn.
+    pub(crate) fn is_turn_over(&self) -> bool {
+        self.turn >= FRAMES_PER_TURN
     }
 
     /// Raises the allowance by `frames`: the client has asked for something, or takes what it asked for.
@@ -85,6 +100,7 @@ impl FrameWatch {
             // Content is bounded by the windows that we grant.
             return Ok(());
         }
+        self.turn = self.turn.saturating_add(1);
         self.allowance.spend()
     }
 }
@@ -135,6 +151,22 @@ mod tests {
     fn taken(bytes: &[u8]) -> usize {
         let mut watch = begun();
         (0..3 * ALLOWANCE_MAX).take_while(|_| watch.read(bytes).is_ok()).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_turn_is_over_after_many_frames_without_content() {
+        let mut watch = begun();
+        for _ in 0..10 * FRAMES_PER_TURN {
+            watch.read(&frame(DATA, 0, 300)).expect("it has content");
+        }
+        assert!(!watch.is_turn_over());
+        for _ in 0..FRAMES_PER_TURN {
+            assert!(!watch.is_turn_over());
+            watch.read(&frame(PING, 0, 8)).expect("within the allowance");
+        }
+        assert!(watch.is_turn_over());
+        watch.begin_turn();
+        assert!(!watch.is_turn_over());
     }
 
     #[tokio::test(start_paused = true)]

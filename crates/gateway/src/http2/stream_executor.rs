@@ -15,6 +15,8 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use super::streams::Streams;
 use crate::background;
+use crate::door::Door;
+use crate::fair_share::{BusyTime, FairShare};
 
 /// Times that a stream is waited for once more because the connection itself is full: on a slow one, each of
 /// many streams has to wait for its turn.
@@ -46,23 +48,27 @@ pub(super) fn all_taken() {
 }
 
 /// Runs the streams of one connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct StreamExecutor {
     streams: Arc<Streams>,
     limit: Duration,
+    share: Arc<FairShare>,
+    busy_time: Option<Arc<BusyTime>>,
 }
 
 impl StreamExecutor {
     /// A connection that is alone at fault is closed after `write_timeout`, so a stream gets half of it more.
-    pub(crate) fn new(streams: Arc<Streams>, write_timeout: Duration) -> Self {
-        Self { streams, limit: write_timeout + write_timeout / 2 }
+    pub(crate) fn new(streams: Arc<Streams>, write_timeout: Duration, door: &Door) -> Self {
+        let (share, busy_time) = (door.share.clone(), door.busy_time().cloned());
+        Self { streams, limit: write_timeout + write_timeout / 2, share, busy_time }
     }
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for StreamExecutor {
     fn execute(&self, stream: F) {
-        let (executor, progress) = (self.clone(), Progress::default());
-        background::spawn(StreamTask { stream, executor, progress, stall: None });
+        let (streams, limit, progress) = (self.streams.clone(), self.limit, Progress::default());
+        let task = StreamTask { stream, streams, limit, progress, stall: None };
+        background::spawn(self.share.schedule(self.busy_time.clone(), task));
     }
 }
 
@@ -70,7 +76,8 @@ pin_project! {
     struct StreamTask<F> {
         #[pin]
         stream: F,
-        executor: StreamExecutor,
+        streams: Arc<Streams>,
+        limit: Duration,
         progress: Progress,
         // Only large answers ever have one.
         stall: Option<Pin<Box<StallTimer>>>,
@@ -99,12 +106,12 @@ impl<F: Future<Output = ()>> Future for StreamTask<F> {
             *this.stall = None;
             return polled;
         }
-        let limit = this.executor.limit;
+        let limit = *this.limit;
         let stall = this.stall.get_or_insert_with(|| Box::pin(StallTimer::new(limit)));
         if before.portions != this.progress.portions {
             stall.as_mut().restart();
         }
-        let is_full = || this.executor.streams.is_writing();
+        let is_full = || this.streams.is_writing();
         stall.as_mut().poll(limit, is_full, cx).map(|()| {
             metrics::counter!("selfsame_streams_cut_total").increment(1);
             tracing::debug!("a client did not take an answer: its stream was reset");
@@ -157,7 +164,6 @@ mod tests {
         let begun = Instant::now();
         let streams = Arc::new(Streams::default());
         streams.set_writing(is_full);
-        let executor = StreamExecutor { streams, limit: LIMIT };
         let mut due = portions_at.iter().map(|second| Duration::from_secs(*second)).peekable();
         let mut alarm = Box::pin(sleep(Duration::ZERO));
         let stream = poll_fn(move |cx| {
@@ -170,7 +176,8 @@ mod tests {
             }
             Poll::<()>::Pending
         });
-        StreamTask { stream, executor, progress: Progress::default(), stall: None }.await;
+        let progress = Progress::default();
+        StreamTask { stream, streams, limit: LIMIT, progress, stall: None }.await;
         begun.elapsed().as_secs()
     }
 
@@ -186,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_waits_for_its_upstream_is_not_cut() {
-        let executor = StreamExecutor { streams: Arc::default(), limit: LIMIT };
+        let streams = Arc::default();
         let mut nap = Box::pin(sleep(LIMIT * 10));
         let stream = poll_fn(move |cx| {
             portion_handed_over();
@@ -194,7 +201,8 @@ mod tests {
             nap.as_mut().poll(cx)
         });
         let begun = Instant::now();
-        StreamTask { stream, executor, progress: Progress::default(), stall: None }.await;
+        let progress = Progress::default();
+        StreamTask { stream, streams, limit: LIMIT, progress, stall: None }.await;
         assert_eq!(begun.elapsed(), LIMIT * 10);
     }
 }

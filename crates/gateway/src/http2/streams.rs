@@ -7,7 +7,7 @@ use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
@@ -203,9 +203,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let Self { stream, streams, frames } = &mut *self;
+        if frames.is_turn_over() {
+            frames.begin_turn();
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let begun = buf.filled().len();
-        ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
-        let Self { streams, frames, .. } = &mut *self;
+        let Poll::Ready(read) = Pin::new(stream).poll_read(cx, buf) else {
+            frames.begin_turn();
+            return Poll::Pending;
+        };
+        read?;
         if streams.earned_frames.load(Ordering::Relaxed) > 0 {
             frames.earn(streams.earned_frames.swap(0, Ordering::Relaxed));
         }

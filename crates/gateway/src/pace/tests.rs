@@ -17,6 +17,7 @@ const LIMITS: Limits = Limits {
     max_connections_per_address: 1,
     max_requests_per_address: 1,
     max_abandoned_requests: 1,
+    max_new_keys_per_address: Some(1),
     max_upstream_connections: 1,
     streams_max: 1,
     headers_max: 1,

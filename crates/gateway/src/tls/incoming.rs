@@ -54,15 +54,22 @@ impl Tls {
         Ok(Self { current: RwLock::new(read), alpn })
     }
 
-    /// Reads the files anew, for the connections that come from now on. Those that are open stay as
-    /// they are.
+    /// Reads the files of all these listeners anew, for the connections that come from now on.
+    /// Those that are open stay as they are.
     ///
     /// # Errors
-    /// The first file that is of no use; then all stays as it was.
-    pub(crate) fn reload(&self, config: &config::Tls) -> Result<(), Unfit> {
-        let read = Arc::new(read(config, self.alpn)?);
-        warn(config);
-        *self.current.write() = read;
+    /// The first file that is of no use; then all stays as it was, for every listener.
+    pub(crate) fn reload<'a>(
+        listeners: impl IntoIterator<Item = (&'a Self, &'a config::Tls)>,
+    ) -> Result<(), Unfit> {
+        let read_anew = |(tls, config): (&'a Self, &'a config::Tls)| {
+            read(config, tls.alpn).map(|read| (tls, config, Arc::new(read)))
+        };
+        let all = listeners.into_iter().map(read_anew).collect::<Result<Vec<_>, _>>()?;
+        for (tls, config, read) in all {
+            warn(config);
+            *tls.current.write() = read;
+        }
         Ok(())
     }
 
@@ -249,7 +256,7 @@ mod tests {
         for signed in [&second, &first].into_iter().cycle().take(20) {
             let before = asked.load(Ordering::Relaxed);
             files.show(signed);
-            tls.reload(&files.config()).expect("whole");
+            Tls::reload([(&*tls, &files.config())]).expect("whole");
             while asked.load(Ordering::Relaxed) < before + 3 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -269,12 +276,35 @@ mod tests {
         let authority = Authority::new("ours");
         let (first, other) = (authority.server("a.example"), authority.server("a.example"));
         let files = Files::with(&first);
-        let tls = Tls::open(&files.config(), Alpn::Http1And2).expect("whole");
+        let config = files.config();
+        let tls = Tls::open(&config, Alpn::Http1And2).expect("whole");
         let before = tls.current.read().clone();
         let mixed = Signed { certificate: other.certificate, key: first.key };
         files.show(&mixed);
-        let said = tls.reload(&files.config()).expect_err("they do not fit").to_string();
+        let said = Tls::reload([(&tls, &config)]).expect_err("they do not fit").to_string();
         assert!(said.contains("is not the key of the certificate in"), "{said}");
         assert!(Arc::ptr_eq(&before, &tls.current.read()));
+    }
+
+    #[tokio::test]
+    async fn files_of_one_listener_that_are_of_no_use_change_no_other() {
+        let authority = Authority::new("ours");
+        let listeners = [(); 2].map(|()| {
+            let files = Files::with(&authority.server("a.example"));
+            let tls = Tls::open(&files.config(), Alpn::Http1).expect("whole");
+            (files, tls)
+        });
+        let current = || listeners.each_ref().map(|(_, tls)| tls.current.read().clone());
+        let before = current();
+        for broken in [0, 1] {
+            std::fs::write(listeners[broken].0.config().key, "no key").expect("ours");
+            let configs = listeners.each_ref().map(|(files, _)| files.config());
+            let reload = || Tls::reload(listeners.iter().map(|(_, tls)| tls).zip(&configs));
+            reload().expect_err("one is of no use");
+            for (before, now) in before.iter().zip(current()) {
+                assert!(Arc::ptr_eq(before, &now), "{broken}");
+            }
+            listeners[broken].0.show(&authority.server("a.example"));
+        }
     }
 }

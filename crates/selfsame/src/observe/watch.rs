@@ -17,7 +17,7 @@ use crate::outcome::{Outcome, Served};
 use crate::policy::Policy;
 use crate::prefer;
 use crate::reject;
-use crate::steps::{self, Apart, Identity, Settled};
+use crate::steps::{self, Apart, ClaimContext, Identity, Settled};
 use crate::telemetry;
 
 /// What comes back from the service.
@@ -92,7 +92,9 @@ impl Watch {
         // Never held: nobody could resolve it.
         let mut ask =
             Ask { recover: Recover::Resume, ..steps::ask(identity, fingerprint, &policy) };
-        let turn = steps::take_turn(&engine, &mut ask, prefer::wait(&parts.headers), &policy).await;
+        let new_keys = parts.extensions.get();
+        let context = ClaimContext { engine: &engine, policy: &policy, new_keys };
+        let turn = steps::take_turn(context, &mut ask, prefer::wait(&parts.headers)).await;
         let served = turn.served();
         match turn.settled {
             Settled::Run(claim, _place) => {

@@ -10,7 +10,8 @@ use selfsame_core::{
 use tokio::time::Instant;
 
 use crate::engine::Engine;
-use crate::policy::{OnStoreError, Policy};
+use crate::new_keys::NewKeyAllowance;
+use crate::policy::{Mode, OnStoreError, Policy};
 use crate::quota::{Excess, Place, Quota, Quotas, note_held};
 use crate::reject::Refusal;
 use crate::telemetry;
@@ -21,6 +22,15 @@ const REFRESHES_MAX: u32 = 3;
 const RESENT_AFTER: Duration = Duration::from_secs(1);
 /// Time after which a claim that was not heard of is cancelled, as a rule.
 const CANCELLED_WITHIN: Duration = Duration::from_millis(500);
+
+/// Surroundings of a claim.
+#[derive(Clone, Copy)]
+pub(crate) struct ClaimContext<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) policy: &'a Policy,
+    /// Limit of the client's new keys; none where they are not limited.
+    pub(crate) new_keys: Option<&'a NewKeyAllowance>,
+}
 
 pub(crate) enum Settled {
     /// With its place among the tenant's, where those are counted.
@@ -39,7 +49,8 @@ pub(crate) enum Settled {
 /// may belong to another run by now.
 ///
 /// Rare branches are boxed, so that the claim future stays as small as the store's.
-pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Settled {
+pub(crate) async fn claim(context: ClaimContext<'_>, ask: &mut Ask) -> Settled {
+    let ClaimContext { engine, policy, new_keys } = context;
     ask.attempt_id = AttemptId::random();
     let ask = &*ask;
     if engine.landing.is_any_waiting()
@@ -56,6 +67,12 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
     }
     if engine.store_budget.is_exceeded(ask.label.tenant == engine.anonymous)
         && let Err(refused) = Box::pin(beyond_budget(engine, ask, policy)).await
+    {
+        return told(refused, ask, policy);
+    }
+    if let Some(new_keys) = new_keys
+        && !new_keys.has_room(mode_of(ask))
+        && let Err(refused) = Box::pin(beyond_allowance(context, ask, new_keys)).await
     {
         return told(refused, ask, policy);
     }
@@ -92,15 +109,16 @@ pub(crate) async fn claim(engine: &Engine, ask: &mut Ask, policy: &Policy) -> Se
         }
         claimed => claimed,
     };
-    told(settled(claimed, sent, place, (engine, ask, policy)), ask, policy)
+    told(settled(claimed, sent, place, (context, ask)), ask, policy)
 }
 
 fn settled(
     claimed: Result<Claimed, StoreError>,
     sent: Sent,
     mut place: Option<Box<Place>>,
-    (engine, ask, policy): (&Engine, &Ask, &Policy),
+    (context, ask): (ClaimContext<'_>, &Ask),
 ) -> Settled {
+    let ClaimContext { engine, policy, new_keys } = context;
     if claimed.is_ok()
         && let Some(failures) = engine.store_failures.worked()
     {
@@ -111,8 +129,13 @@ fn settled(
             if grant.took_over {
                 telemetry::lease_expired();
             }
-            if let Some(place) = place.as_mut().filter(|_| grant.lease.fence == Fence::FIRST) {
-                place.begin_key(ask.retention);
+            if grant.lease.fence == Fence::FIRST {
+                if let Some(place) = &mut place {
+                    place.begin_key(ask.retention);
+                }
+                if let Some(new_keys) = new_keys {
+                    new_keys.count(mode_of(ask));
+                }
             }
             let claim = Claim::new(grant, sent, engine.store.clone(), engine.landing.clone());
             Settled::Run(claim, place)
@@ -148,6 +171,7 @@ async fn beyond_quota(
     policy: &Policy,
     excess: Excess,
 ) -> Result<Option<Box<Place>>, Settled> {
+    // A store shows no record that expired: such a key is new, and counts.
     let record = match engine.store.get(&ask.id).await {
         Ok(record) => record,
         Err(error) => return Err(store_failed(&error, engine, ask, policy)),
@@ -176,6 +200,31 @@ async fn beyond_budget(engine: &Engine, ask: &Ask, policy: &Policy) -> Result<()
             Err(Settled::Refused(Refusal::StoreFull))
         }
         Err(error) => Err(store_failed(&error, engine, ask, policy)),
+    }
+}
+
+/// Where the client has no allowance for new keys left, only known keys go on.
+async fn beyond_allowance(
+    context: ClaimContext<'_>,
+    ask: &Ask,
+    new_keys: &NewKeyAllowance,
+) -> Result<(), Settled> {
+    let ClaimContext { engine, policy, .. } = context;
+    match engine.store.get(&ask.id).await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => {
+            let detail = new_keys.refuse(mode_of(ask));
+            Err(Settled::Refused(Refusal::TooManyNewKeys { detail }))
+        }
+        Err(error) => Err(store_failed(&error, engine, ask, policy)),
+    }
+}
+
+/// Mode of the route that the request came by.
+fn mode_of(ask: &Ask) -> Mode {
+    match ask.label.is_observed() {
+        true => Mode::Observe,
+        false => Mode::Enforce,
     }
 }
 

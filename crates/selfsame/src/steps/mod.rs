@@ -13,7 +13,7 @@ mod scope;
 mod seek;
 mod turn;
 
-pub(crate) use claim::{Settled, answered, claim};
+pub(crate) use claim::{ClaimContext, Settled, answered, claim};
 pub(crate) use fingerprint::{
     Asked, Whole, announces_more_than, ask, fingerprint, fingerprint_of, read_whole,
 };

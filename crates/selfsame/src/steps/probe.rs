@@ -13,10 +13,9 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use super::replay::answer_to_keep;
-use super::{Settled, claim};
+use super::{ClaimContext, Settled, claim};
 use crate::body::{BoxError, RequestBody};
 use crate::collect::{Collected, collect};
-use crate::engine::Engine;
 use crate::patience;
 use crate::policy::Policy;
 use crate::probe::Probe;
@@ -30,13 +29,14 @@ pub(crate) async fn probe<S, B, R>(
     parts: &Parts,
     ask: &mut Ask,
     probe: &Probe,
-    (engine, policy): (&Engine, &Policy),
+    context: ClaimContext<'_>,
 ) -> Settled
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
     R: Body<Data = Bytes>,
     R::Error: Into<BoxError>,
 {
+    let ClaimContext { engine, policy, .. } = context;
     let held = Settled::Refused(Refusal::Held);
     let Some(path) = probe.of(&ask.label.key) else {
         tracing::warn!(
@@ -51,7 +51,7 @@ where
     if !matches!(record.state, State::Held { .. }) {
         // Somebody was told in the meantime.
         asking.answered();
-        return claim(engine, ask, policy).await;
+        return claim(context, ask).await;
     }
     let deadline = Instant::now() + policy.response_timeout;
     let told = patience::before(deadline, async {
@@ -73,7 +73,7 @@ where
             return Settled::Refused(Refusal::StoreDown);
         }
     }
-    claim(engine, ask, policy).await
+    claim(context, ask).await
 }
 
 /// As the retry, without its body: whoever may send that may ask.

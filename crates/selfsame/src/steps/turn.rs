@@ -5,10 +5,9 @@ use std::time::Duration;
 use selfsame_core::Ask;
 use tokio::time::Instant;
 
-use super::{Settled, claim};
-use crate::engine::Engine;
+use super::{ClaimContext, Settled, claim};
 use crate::outcome::Served;
-use crate::policy::{OnConflict, Policy};
+use crate::policy::OnConflict;
 use crate::reject;
 
 /// How a claim was settled.
@@ -34,18 +33,18 @@ impl Turn {
 
 /// Claims; and while somebody else runs, waits for as long as client and route allow.
 pub(crate) async fn take_turn(
-    engine: &Engine,
+    context: ClaimContext<'_>,
     ask: &mut Ask,
     preferred: Option<Duration>,
-    policy: &Policy,
 ) -> Turn {
+    let ClaimContext { engine, policy, .. } = context;
     let patience = match (preferred, policy.on_conflict) {
         (Some(preferred), _) => preferred.min(policy.wait_max),
         (None, OnConflict::Wait) => policy.wait_max,
         (None, OnConflict::Reject) => Duration::ZERO,
     };
     let place = {
-        let first = claim(engine, ask, policy).await;
+        let first = claim(context, ask).await;
         let wishes_to_wait = matches!(first, Settled::Busy { .. }) && !patience.is_zero();
         let place = if wishes_to_wait { engine.waiters.join(ask.id) } else { None };
         match place {
@@ -59,7 +58,7 @@ pub(crate) async fn take_turn(
         let mut place = place;
         loop {
             let look = async {
-                match claim(engine, ask, policy).await {
+                match claim(context, ask).await {
                     // A lease that nobody renews ends without anyone being told.
                     Settled::Busy { lease_left } => Err(lease_left),
                     settled => Ok(settled),
@@ -68,7 +67,7 @@ pub(crate) async fn take_turn(
             match place.look_then_wait(look, deadline).await {
                 Some(settled) => return settled,
                 None if Instant::now() < deadline => {}
-                None => return claim(engine, ask, policy).await,
+                None => return claim(context, ask).await,
             }
         }
     });

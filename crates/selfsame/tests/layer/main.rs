@@ -11,6 +11,7 @@ mod grpc;
 mod keys;
 mod leases;
 mod meaning;
+mod new_keys;
 mod observe;
 mod owed;
 mod panics;

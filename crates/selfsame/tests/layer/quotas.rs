@@ -73,6 +73,27 @@ async fn one_run_too_many_is_refused_until_another_ends() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_key_that_expired_is_new_also_where_too_many_run() {
+    let rig = Rig::new();
+    let policy = Policy::new().max_claims(Some(1)).retention(2 * HOUR);
+    let service = rig.service(policy, move |_| async move {
+        sleep(Duration::from_secs(3)).await;
+        Ok::<_, Infallible>(answer(201, "charged"))
+    });
+    assert_eq!(send(&service, of("ann", "a")).await.served, Served::Executed);
+    rig.clock.pass(2 * HOUR - Duration::from_secs(10));
+    let retries = async {
+        sleep(Duration::from_secs(1)).await;
+        let known = send(&service, of("ann", "a")).await.served;
+        rig.clock.pass(Duration::from_secs(10));
+        (known, send(&service, of("ann", "a")).await.served)
+    };
+    let (other, retries) = tokio::join!(send(&service, of("ann", "b")), retries);
+    assert_eq!(other.served, Served::Executed);
+    assert_eq!(retries, (Served::Replayed, Served::TooManyKeys));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_key_that_was_freed_takes_no_second_place() {
     let (rig, runs) = (Rig::new(), Runs::default());
     let service = rig.service(Policy::new().max_live_keys(Some(1)), move |_| {

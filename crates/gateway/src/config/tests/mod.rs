@@ -407,12 +407,13 @@ fn a_store_may_take_so_many_bytes() {
         load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
     };
     let most = |store: &str, line: &str| load(store, line).expect("valid").store_bytes_max;
-    assert_eq!(most("file:./d", ""), Some(64 << 30));
-    assert_eq!(most("file:./d", "max_store_bytes = 'off'"), None);
-    assert_eq!(most("file:./d", "max_store_bytes = '2000GiB'"), Some(2000 << 30));
-    assert_eq!(most("postgres://a/b", ""), None);
-    assert_eq!(most("postgres://a/b", "max_store_bytes = '10GB'"), Some(10_000_000_000));
-    assert_eq!(most("redis://a", ""), None);
+    let written = |size: &str| format!("max_store_bytes = '{size}'");
+    assert_eq!(most("file:./d", ""), StoreLimit::Disk);
+    assert_eq!(most("file:./d", &written("off")), StoreLimit::Off);
+    assert_eq!(most("file:./d", &written("2000GiB")), StoreLimit::Bytes(2000 << 30));
+    assert_eq!(most("postgres://a/b", ""), StoreLimit::Off);
+    assert_eq!(most("postgres://a/b", &written("10GB")), StoreLimit::Bytes(10_000_000_000));
+    assert_eq!(most("redis://a", ""), StoreLimit::Off);
     for (store, line, said) in [
         ("redis://a", "max_store_bytes = '1GiB'", "a Redis has its own maxmemory"),
         ("file:./d", "max_store_bytes = '1KiB'", "must be at least 1MiB"),

@@ -42,6 +42,7 @@ mod trouble;
 mod writes;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +103,11 @@ impl PostgresStore {
     /// Whether `url` can be the address of a database, there or not. No file is read.
     pub fn check_address(url: &str) -> Result<(), PostgresOpenError> {
         Address::parse(url).map(drop)
+    }
+
+    /// File with the private key that `url` names as its `sslkey`.
+    pub fn client_key_file(url: &str) -> Option<PathBuf> {
+        Some(Address::parse(url).ok()?.identity?.1)
     }
 
     /// Opens the store at `url`, and brings its schema to the version of this build, unless

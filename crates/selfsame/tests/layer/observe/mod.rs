@@ -37,7 +37,7 @@ where
 }
 
 /// A service that answers each request with another charge.
-fn charging(rig: &Rig, policy: Policy) -> IdempotencyService<impl Inner<Infallible>> {
+pub(crate) fn charging(rig: &Rig, policy: Policy) -> IdempotencyService<impl Inner<Infallible>> {
     let charge = |number| async move { Ok(answer(201, format!("charge {number}"))) };
     reading(rig, policy, charge)
 }
