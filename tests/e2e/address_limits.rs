@@ -13,7 +13,7 @@ use crate::harness::{
 };
 
 /// Another client than the one of all other requests, which come from 127.0.0.1.
-const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+pub(crate) const ATTACKER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 fn shed(gateway: &Gateway, setting: &str) -> f64 {
     gateway.metric(&format!(r#"selfsame_shed_requests_total{{reason="{setting}"}}"#))
@@ -23,22 +23,23 @@ fn post(key: &str) -> http::request::Builder {
     http::Request::post("http://a/slow").header("idempotency-key", key)
 }
 
-/// An upstream that answers at once, and at `/slow` once the gate is open.
+/// An upstream that answers at once, and at `/slow` once the gate is open. Then it closes the connection.
 fn slow_at_one_path() -> (Ledger, Gate) {
     let (ledger, gate) = (Ledger::start(), Gate::shut());
     let at_gate = gate.clone();
     ledger.behave(move |effect, client| {
         if effect.target == "/slow" {
             at_gate.pass();
+            reply(client, 201, &["Connection: close"], "");
+            return Then::Close;
         }
-        reply(client, 201, &[], "");
-        Then::KeepOpen
+        reply(client, 201, &[], "")
     });
     (ledger, gate)
 }
 
 /// A connection of the attacker's, for blocking reads.
-async fn attack(to: SocketAddr) -> BufReader<TcpStream> {
+pub(crate) async fn attack(to: SocketAddr) -> BufReader<TcpStream> {
     let stream = connect_from(ATTACKER, to).await.into_std().expect("a connection");
     stream.set_nonblocking(false).expect("a blocking one");
     stream.set_read_timeout(Some(PATIENCE)).expect("a patient one");
@@ -252,12 +253,14 @@ async fn a_body_that_comes_too_slowly_is_cut_off() {
             std::thread::spawn(move || drip(connection, &request))
         })
         .collect();
-    // A request that is sent ahead does not excuse the next one.
-    let ahead = gateway.request("GET", "/").bytes();
-    let mut connection = slow().connect().expect("a connection");
-    connection.write_all(&ahead).expect("written");
-    let after_another = slow();
-    let after_another = std::thread::spawn(move || drip(connection, &after_another));
+    // A request that is sent ahead does not excuse the next one, whatever its own body was.
+    let large = gateway.post("/charges").body(&vec![b'x'; 100_000]);
+    let after_another = [gateway.request("GET", "/"), large].map(|ahead| {
+        let mut connection = slow().connect().expect("a connection");
+        connection.write_all(&ahead.bytes()).expect("written");
+        let after_another = slow();
+        std::thread::spawn(move || drip(connection, &after_another))
+    });
 
     let client = Http2::connect(gateway.address).await;
     let unkeyed = http::Request::post("http://a/charges").body(()).expect("a request");
@@ -267,10 +270,10 @@ async fn a_body_that_comes_too_slowly_is_cut_off() {
     assert_eq!((unkeyed.status, keyed.status), (408, 408));
     // The connection goes on.
     assert_eq!(client.send(post("k").body("{}").expect("a request")).await.status, 201);
-    for dripping in over_http1.into_iter().chain([after_another]) {
+    for dripping in over_http1.into_iter().chain(after_another) {
         dripping.join().expect("cut off");
     }
-    gateway.expect_metric(r#"selfsame_connections_cut_total{reason="body_rate"}"#, 6.0);
+    gateway.expect_metric(r#"selfsame_connections_cut_total{reason="body_rate"}"#, 7.0);
     assert_eq!(ledger.effects("k"), 1);
     assert_eq!(ledger.of("k")[0].header("selfsame-attempt"), Some("1"));
 }
@@ -345,7 +348,7 @@ fn one_connection_too_many_to_the_upstream_leaves_the_key_free() {
 
     gate.open();
     assert_eq!(Answer::read(&mut BufReader::new(slow)).expect("an answer").status, 201);
-    // An idle connection to the upstream counts until it is closed.
+    // A connection to the upstream counts until it is closed, and no longer.
     let served = eventually("there is room", || {
         let answer = charge.send();
         (answer.status == 201).then_some(answer)

@@ -40,6 +40,8 @@ impl OnSmallDisk {
         let settings = format!("{settings}max_response_body = \"4MiB\"\n");
         let setup = Gateway::in_front_of(&self.ledger).with(&settings);
         let spool = spool_of(&setup);
+        // By default new keys are refused before a disk is full; see `store_budget`.
+        let setup = setup.store_with("max_store_bytes = \"off\"\n");
         setup.store(&format!("file:{}", store.display())).spool(&spool)
     }
 

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use crate::harness::{
-    DATA, Frame, Gateway, Http2, Ledger, PATIENCE, PREFACE, Then, headers, packed, reply,
+    DATA, Frame, Gateway, HEADERS, Http2, Ledger, PATIENCE, PREFACE, Then, headers, packed, reply,
 };
 
 const PRIORITY: u8 = 2;
@@ -105,6 +105,30 @@ fn a_client_that_updates_its_window_for_each_message_is_not_cut() {
                 client.write_all(&update.bytes()).expect("an open connection");
             }
             client.write_all(&control(PING, 0, &[0; 8]).bytes()).expect("sent");
+        }
+    }
+    assert_eq!(gateway.metric(CUT), 0.0);
+}
+
+#[test]
+fn a_client_that_pings_for_each_request_is_not_cut() {
+    const REQUESTS: u32 = 400;
+    const PINGS: usize = 40;
+    let ledger = Ledger::start();
+    // Answers without a body: they earn nothing.
+    ledger.behave(|_, client| reply(client, 200, &[], ""));
+    let gateway = Gateway::in_front_of(&ledger).start();
+    let mut client = connect(&gateway);
+    let pings = control(PING, 0, &[0; 8]).bytes().repeat(PINGS);
+    for number in 0..REQUESTS {
+        let stream = 1 + 2 * number;
+        client.write_all(&headers(stream, &head("GET"), true).bytes()).expect("sent");
+        client.write_all(&pings).expect("an open connection");
+        loop {
+            let frame = Frame::read(&mut client).expect("an open connection");
+            if frame.kind == HEADERS && frame.stream == stream {
+                break;
+            }
         }
     }
     assert_eq!(gateway.metric(CUT), 0.0);

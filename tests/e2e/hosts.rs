@@ -15,6 +15,10 @@ tenant = "none"
 headers = ["X-Account"]
 
 [[route]]
+host  = "pay.example"
+match = "POST /refunds"
+
+[[route]]
 match = "POST /charges"
 lease = "9s"
 "#;
@@ -55,11 +59,12 @@ fn the_closest_host_takes_a_request_and_leaves_paths_it_does_not_know() {
         ("b.example.com", "/charges"),
         ("example.com", "/charges"),
         ("api.example.com.evil", "/charges"),
+        ("pay.example", "/charges"),
     ] {
         assert_eq!(keyless(host, path).status, 201, "{host}{path}");
     }
     let routes =
-        [("api.example.com/charges", 1.0), ("*.example.com/{*rest}", 2.0), ("/charges", 2.0)];
+        [("api.example.com/charges", 1.0), ("*.example.com/{*rest}", 2.0), ("/charges", 3.0)];
     for (route, requests) in routes {
         let passed = format!("selfsame_requests_total{{route=\"{route}\",outcome=\"passed\"}}");
         let refused = passed.replace("passed", "missing_key");

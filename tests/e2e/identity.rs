@@ -1,7 +1,5 @@
 //! What forms a key's identity cannot change unnoticed: known keys would run again.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use crate::harness::{Ended, Gateway, Ledger, Setup, binary, run_to_end};
@@ -99,27 +97,4 @@ fn a_secret_file_that_is_missing_or_too_short_is_named() {
     let right = serve(&setup, &["--secret-file", &path]);
     let gateway = setup.start_as(right);
     assert_eq!(gateway.post("/charges").key("order-1").send().status, 201);
-}
-
-#[test]
-fn secrets_that_everybody_can_read_are_warned_about() {
-    let ledger = Ledger::start();
-    let setup = Gateway::in_front_of(&ledger);
-    std::fs::create_dir_all(setup.data()).expect("made");
-    let [secret, token] = ["secret", "admin-token"].map(|name| setup.data().join(name));
-    for file in [&secret, &token] {
-        std::fs::write(file, SECRET).expect("written");
-        std::fs::set_permissions(file, Permissions::from_mode(0o644)).expect("set");
-    }
-    let settings = format!("secret_file = {secret:?}\n");
-    let (log, setup) = setup.with(&settings).start().stopped();
-    let warning = "every user of this machine has access to this secret";
-    for setting in ["secret_file", "admin.token_file"] {
-        let mut lines = log.lines().filter(|line| line.contains(warning));
-        assert!(lines.any(|line| line.contains(&format!("\"{setting}\""))), "{setting}: {log}");
-    }
-    for file in [&secret, &token] {
-        std::fs::set_permissions(file, Permissions::from_mode(0o640)).expect("set");
-    }
-    assert!(!setup.start().whole_log().contains(warning));
 }

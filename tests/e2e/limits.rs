@@ -70,6 +70,7 @@ fn a_head_that_does_not_end_in_time_is_cut_off() {
     assert_eq!(ledger.all().len(), 1);
 }
 
+/// Time before the first byte counts for the least rate, which may refuse a body first.
 const BODY: &str = "[limits]\nbody_timeout = \"300ms\"\nmin_body_rate = \"off\"\n";
 
 #[test]
@@ -99,8 +100,7 @@ fn a_body_that_stands_still_is_cut_off_and_its_key_is_free() {
 #[tokio::test(flavor = "multi_thread")]
 async fn over_http2_a_body_that_stands_still_is_refused_and_others_go_on() {
     let ledger = Ledger::start();
-    let gateway =
-        Gateway::in_front_of(&ledger).with("[limits]\nbody_timeout = \"300ms\"\n").start();
+    let gateway = Gateway::in_front_of(&ledger).with(BODY).start();
     let client = Http2::connect(gateway.address).await;
     let post = || http::Request::post("http://a/charges").header("idempotency-key", "k");
     let (answer, mut stream) = client.begin(post().body(()).expect("a request"), false).await;

@@ -132,7 +132,9 @@ fn a_hundred_reloads_under_load_fail_no_request() {
     const CONNECTIONS: usize = 64;
     const RELOADS: usize = 100;
     let (ledger, other) = (Ledger::start(), Ledger::start());
-    let mut gateway = Gateway::in_front_of(&ledger).start();
+    // All clients have one address.
+    let unlimited = "[limits]\nmax_new_keys_per_address = \"off\"\n";
+    let mut gateway = Gateway::in_front_of(&ledger).with(unlimited).start();
     let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     let address = gateway.address;
     std::thread::scope(|threads| {
@@ -157,7 +159,7 @@ fn a_hundred_reloads_under_load_fail_no_request() {
         }
         for reload in 0..RELOADS {
             let to_other = if reload % 2 == 0 { route_to(&other) } else { String::new() };
-            gateway.rewrite(&to_other);
+            gateway.rewrite(&format!("{unlimited}{to_other}"));
             if reload % 3 == 0 {
                 gateway.signal("HUP");
             } else {

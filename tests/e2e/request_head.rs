@@ -75,7 +75,7 @@ fn field(name: &str, value: &str) -> Vec<u8> {
 }
 
 #[test]
-fn over_http2_too_a_request_names_one_valid_host() {
+fn over_http2_too_heads_have_one_valid_host_and_clear_values() {
     let ledger = Ledger::start();
     let gateway = Gateway::in_front_of(&ledger).with(ROUTES).start();
     let requests = [
@@ -85,6 +85,9 @@ fn over_http2_too_a_request_names_one_valid_host() {
         vec![field(":authority", "me@api.example.com")],
         vec![field(":authority", "a"), field("host", "")],
         vec![field("host", "a, b")],
+        // Spaces around a value are no part of it over HTTP/1.
+        vec![field(":authority", "a"), field("idempotency-key", " k")],
+        vec![field(":authority", "a"), field("x-account", "ann\t")],
     ];
     for fields in requests {
         let mut connection = TcpStream::connect(gateway.address).expect("a connection");
@@ -201,6 +204,21 @@ fn a_trusted_proxy_names_callers_and_their_clients_do_not() {
     assert_eq!(first.status, 201);
     assert_eq!(seen(&ledger, "x-tenant"), ["ann"]);
     gateway.post("/tenants").key("k").header("X-Tenant", "ann").json("{}").send().replays(&first);
+    // What the other service says is not for proxies to say.
+    assert_eq!(gateway.post("/other").header("X-User", "eve").send().status, 201);
+    assert!(seen(&ledger, "x-user").is_empty());
+}
+
+#[test]
+fn a_name_with_an_underscore_is_guarded_as_one_with_a_dash() {
+    let ledger = Ledger::start();
+    let settings = "trusted_proxies = [\"192.0.2.1\"]\nunderscores_in_headers = true\n\
+                    [[route]]\nmatch = \"POST /tenants\"\ntenant = \"header:X_Tenant\"\n";
+    let gateway = Gateway::in_front_of(&ledger).with(settings).start();
+    for name in ["X_Tenant", "X-Tenant"] {
+        assert_eq!(gateway.post("/other").header(name, "eve").send().status, 201);
+        assert!(seen(&ledger, "x-tenant").is_empty(), "{name}");
+    }
 }
 
 #[test]
@@ -216,6 +234,7 @@ fn connection_cannot_take_away_what_belongs_to_the_whole_request() {
         "Cookie",
         "Forwarded",
         "X-Forwarded-For",
+        "Selfsame-Attempt",
         "Idempotency-Key",
         "Content-Length",
     ];

@@ -5,7 +5,7 @@ use std::io::BufReader;
 
 use selfsame_test_postgres::Server;
 
-use crate::harness::{Answer, Gate, Gateway, Ledger, Request, eventually, reply};
+use crate::harness::{Answer, Gate, Gateway, Ledger, Request, Setup, SmallDisk, eventually, reply};
 use crate::postgres::{database, gateway};
 
 const MIB: usize = 1024 * 1024;
@@ -99,6 +99,58 @@ fn a_store_at_its_limit_takes_no_new_keys_and_answers_for_all_it_has() {
     assert_eq!(known(&gateway, "k-2").send().status, 201);
     assert_eq!(anonymous(&gateway, "a-4").send().status, 201);
     assert_eq!((ledger.effects("a-4"), ledger.effects("slow")), (1, 1));
+}
+
+/// A gateway whose store is on a small disk.
+fn on(disk: &SmallDisk, setup: Setup) -> Gateway {
+    let store = format!("file:{}", disk.folder().join("data").display());
+    let setup = setup.store(&store);
+    let config = setup.write_config();
+    setup.start_as(disk.serve(&config))
+}
+
+#[test]
+fn by_default_new_keys_are_refused_before_the_disk_is_full() {
+    let ((ledger, _gate), disk) = (upstream(), SmallDisk::mount());
+    // Of eight megabytes.
+    disk.take(4 * MIB);
+    let gateway = on(&disk, Gateway::in_front_of(&ledger));
+    let mut firsts = Vec::new();
+    let refused = loop {
+        let number = firsts.len() + 1;
+        let answer = anonymous(&gateway, &format!("a-{number}")).send();
+        if answer.status != 201 {
+            break answer;
+        }
+        firsts.push(answer);
+        expect_segments(&gateway, number);
+    };
+    assert_full(&refused);
+    let key = format!("a-{}", firsts.len() + 1);
+    assert!(!firsts.is_empty() && ledger.effects(&key) == 0);
+    assert!(gateway.metric("selfsame_store_bytes_max") < (4 * MIB) as f64);
+    // The disk is not full, and what is known is answered.
+    disk.take(MIB / 8);
+    for (n, first) in firsts.iter().enumerate() {
+        anonymous(&gateway, &format!("a-{}", n + 1)).send().replays(first);
+    }
+
+    disk.make_room();
+    let taken = eventually("there is room for new keys", || {
+        Some(anonymous(&gateway, &key).send()).filter(|answer| answer.status != 503)
+    });
+    assert_eq!((taken.status, ledger.effects(&key)), (201, 1));
+    assert!(gateway.metric("selfsame_store_bytes_max") > (4 * MIB) as f64);
+    assert!(!gateway.whole_log().contains("more than the store's disk can hold"));
+}
+
+#[test]
+fn a_limit_that_the_disk_cannot_hold_is_warned_of() {
+    let ((ledger, _gate), disk) = (upstream(), SmallDisk::mount());
+    let setup = Gateway::in_front_of(&ledger).store_with("max_store_bytes = \"1GiB\"\n");
+    let gateway = on(&disk, setup);
+    gateway.expect_log("max_store_bytes is more than the store's disk can hold");
+    gateway.expect_metric("selfsame_store_bytes_max", (1024 * MIB) as f64);
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! Encrypted connections from clients: what curl makes of them, and whom a certificate stands for.
 
+use std::fs::Permissions;
 use std::io::{BufReader, Read};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -41,7 +43,8 @@ impl Files {
     /// As `NAME.pem` and `NAME.key`.
     pub(crate) fn keep_signed(&self, name: &str, signed: &Signed) {
         self.keep(&format!("{name}.pem"), &signed.certificate);
-        self.keep(&format!("{name}.key"), &signed.key);
+        let key = self.keep(&format!("{name}.key"), &signed.key);
+        std::fs::set_permissions(key, Permissions::from_mode(0o600)).expect("the file is ours");
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -236,7 +239,9 @@ fn a_hundred_certificates_under_load_fail_no_request() {
     const CONNECTIONS: usize = 64;
     const CERTIFICATES: usize = 100;
     let (ledger, files) = (Ledger::start(), Files::new());
-    let gateway = before(&ledger, &files.tls()).start();
+    // All clients have one address.
+    let unlimited = "[limits]\nmax_new_keys_per_address = \"off\"\n";
+    let gateway = before(&ledger, &files.tls()).with(unlimited).start();
     let (is_over, handshakes) = (AtomicBool::new(false), AtomicUsize::new(0));
     let (address, config) = (gateway.address, client(&files));
     let last = std::thread::scope(|threads| {

@@ -11,7 +11,7 @@ const SWITCHED: &str = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\
 
 /// An upstream that changes the protocol for each client, and then gives back what it is sent. It tells
 /// in the channel what each request was.
-fn echo() -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
+pub(crate) fn echo() -> (SocketAddr, std::sync::mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("bound");
     let (tell, told) = std::sync::mpsc::channel();
@@ -63,6 +63,44 @@ fn a_tunnel_that_is_silent_for_too_long_is_closed() {
     assert_echoes(&mut socket, b"hello");
     assert_eq!(socket.read(&mut [0]).expect("a goodbye"), 0);
     gateway.expect_metric(r#"selfsame_connections_cut_total{reason="tunnel_idle"}"#, 1.0);
+}
+
+#[test]
+fn a_tunnel_counts_as_a_connection_of_its_client() {
+    let (upstream, _told) = echo();
+    let limits = "[limits]\nmax_connections_per_address = 1\n";
+    let gateway = Gateway::before(upstream).with(limits).start();
+    let mut socket = websocket(&gateway).begin();
+    read_up_to(&mut socket, "\r\n\r\n");
+    assert_echoes(&mut socket, b"hello");
+    let request = gateway.request("GET", "/");
+    for _ in 0..3 {
+        assert!(request.try_send().is_err());
+    }
+    assert_echoes(&mut socket, b"hello again");
+    drop(socket);
+    let answer = eventually("the next one is served", || request.try_send().ok());
+    assert_eq!(answer.status, 200);
+}
+
+#[test]
+fn a_tunnel_counts_as_a_request_until_it_ends() {
+    for (limits, refusal) in [
+        ("max_requests = 1\nmax_requests_per_address = 10", 503),
+        ("max_requests_per_address = 1", 429),
+    ] {
+        let (upstream, _told) = echo();
+        let gateway = Gateway::before(upstream).with(&format!("[limits]\n{limits}\n")).start();
+        let mut socket = websocket(&gateway).begin();
+        read_up_to(&mut socket, "\r\n\r\n");
+        assert_echoes(&mut socket, b"hello");
+        let request = gateway.request("GET", "/");
+        assert_eq!(request.send().status, refusal, "{limits}");
+        assert_echoes(&mut socket, b"hello again");
+        drop(socket);
+        let served = || Some(request.send()).filter(|answer| answer.status == 200);
+        eventually("the next one is served", served);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! A process that only waits keeps the namespace, so the disk outlives the gateways on it.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -67,11 +67,20 @@ impl SmallDisk {
         command
     }
 
-    /// Leaves no room at all.
-    pub(crate) fn fill(&self) {
+    fn filler(&self) -> File {
         let mut filler = OpenOptions::new();
         let filler = filler.create(true).append(true).open(self.seen_from_outside().join(FILLER));
-        let mut filler = filler.expect("opened");
+        filler.expect("opened")
+    }
+
+    /// Takes so many bytes, which there must be room for.
+    pub(crate) fn take(&self, bytes: usize) {
+        self.filler().write_all(&vec![0; bytes]).expect("there is room");
+    }
+
+    /// Leaves no room at all.
+    pub(crate) fn fill(&self) {
+        let mut filler = self.filler();
         for size in [64 * 1024, 4096, 1] {
             let block = vec![0; size];
             let error = loop {
