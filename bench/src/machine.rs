@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail};
 
@@ -14,9 +13,15 @@ pub(crate) fn describe() -> String {
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
     let model = model.map_or("unknown processor", |(_, model)| model);
-    let cores = available_parallelism().map_or(0, usize::from);
+    let cores = cores();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     format!("{cores} cores of {model}, Linux {}", kernel.trim())
+}
+
+/// Number of cores of the machine, whether or not this process may use them.
+pub(crate) fn cores() -> usize {
+    let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    cpus.lines().filter(|line| line.starts_with("processor")).count()
 }
 
 /// The kind of file system that `folder` is on; one in memory is refused.

@@ -41,7 +41,7 @@ enum What {
     Setups(Options),
     /// The gateway and the layer over real sockets, beside bare proxies and bare apps
     E2e(Options),
-    /// The latency of honest clients beside a thousand hostile connections of one address
+    /// The latency of honest clients while one hostile address does its worst
     Attack(Options),
     /// A search for the request that costs the most processor time
     Heads(Options),
@@ -51,6 +51,10 @@ enum What {
     Proxy { upstream: SocketAddr },
     #[command(hide = true)]
     App { protection: e2e::Protection },
+    #[command(hide = true)]
+    Attackers { attack: e2e::Attack, gateway: SocketAddr },
+    #[command(hide = true)]
+    Honest(e2e::HonestLoad),
     #[command(hide = true)]
     Idle(losses::Location),
 }
@@ -107,6 +111,8 @@ fn main() -> Result<()> {
         What::Losses(options) => losses::run(&options),
         What::Proxy { upstream } => e2e::serve_proxy(upstream),
         What::App { protection } => e2e::serve_app(protection),
+        What::Attackers { attack, gateway } => e2e::serve_attackers(attack, gateway),
+        What::Honest(load) => e2e::serve_honest(&load),
         What::Idle(location) => losses::serve_idle(&location),
     }
 }

@@ -3,14 +3,14 @@
 //! Random shapes of requests first, then variations of the costliest ones. Every shape keeps to the default
 //! limits of a head, and its body is small: what costs much must not be cheap to send.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::Write;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tempfile::TempDir;
 
+use super::client::Client;
 use super::process::{self, Server, nginx_upstream};
 use crate::Options;
 use crate::report::{self, Sample, Table};
@@ -23,7 +23,8 @@ const BEST: usize = 4;
 /// Processor time that a measurement takes at least, of which the system counts hundredths of a second.
 const LEAST_CPU_SECONDS: f64 = 0.2;
 const REQUESTS_MAX: usize = 4000;
-const READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that a measurement takes at most.
+const MAX_TIME: Duration = Duration::from_secs(10);
 /// Default limits of a head.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 const HEADERS_MAX: usize = 100;
@@ -31,7 +32,8 @@ const HEADERS_MAX: usize = 100;
 const CPU: &str = "CPU µs";
 const BYTES: &str = "bytes";
 const CPU_BYTE: &str = "CPU ns a byte";
-const COLUMNS: &[&str] = &[CPU, BYTES, CPU_BYTE];
+const REFUSED: &str = "refused %";
+const COLUMNS: &[&str] = &[CPU, BYTES, CPU_BYTE, REFUSED];
 
 /// Headers that hold lists, in the forms in which somebody reads them.
 const LISTS: [(&str, &str); 8] = [
@@ -68,9 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let data = TempDir::new_in(folder.path())?;
     let store = format!("file:{}", data.path().join("records").display());
     let server = process::gateway(&options.gateway, upstream.address, &store)?;
-    let mut search = Search { server, bodies: bodies()?, random: Random(42), number: 0 };
-    let plain = Shape { is_keyed: true, ..Shape::plain() };
-    let [unkeyed, keyed] = [Shape::plain(), plain].map(|shape| search.measure(&shape));
+    let client = Client::new(server.address);
+    let mut search = Search { server, client, bodies: bodies()?, random: Random(42), number: 0 };
     let mut found: Vec<(Shape, Sample)> = Vec::new();
     for generation in 0..=GENERATIONS {
         eprintln!("generation {generation} of {GENERATIONS}");
@@ -86,13 +87,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         }
         found.sort_by(|(_, a), (_, b)| cpu(b).total_cmp(&cpu(a)));
     }
-    let mut table = Table::new("The costliest requests", None, COLUMNS);
-    table.add("a plain request without a key", unkeyed?);
-    table.add("a plain request with a new key", keyed?);
+    let plain = [
+        ("a plain request without a key".to_owned(), Shape::plain()),
+        ("a plain request with a new key".to_owned(), Shape { is_keyed: true, ..Shape::plain() }),
+    ];
     let costliest = found.iter().take(BEST);
-    costliest.for_each(|(shape, sample)| table.add(&format!("{shape:?}"), sample.clone()));
+    let costliest = costliest.map(|(shape, _)| (format!("{shape:?}"), shape.clone()));
+    let compared: Vec<_> = plain.into_iter().chain(costliest).collect();
+    let mut table = Table::new("The costliest requests", None, COLUMNS);
+    for round in 1..=options.rounds() {
+        eprintln!("round {round} of {}", options.rounds());
+        for (name, shape) in &compared {
+            table.add(name, search.measure(shape)?);
+        }
+    }
     let notes = [format!(
-        "{} shapes were measured once each, over {LEAST_CPU_SECONDS} s of processor time: rounds and seconds do not count here, and the costliest differ by less than the error.",
+        "{} shapes were measured once each, over {LEAST_CPU_SECONDS} s of processor time; the costliest and two plain ones again in each round. Seconds do not count here.",
         found.len()
     )];
     report::publish(options, &notes, &[table], &[])
@@ -128,6 +138,7 @@ pub(super) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
 
 struct Search {
     server: Server,
+    client: Client,
     bodies: Vec<(&'static str, Vec<u8>)>,
     random: Random,
     number: u64,
@@ -136,17 +147,16 @@ struct Search {
 impl Search {
     /// Sends requests of this shape until their processor time is known.
     fn measure(&mut self, shape: &Shape) -> Result<Sample> {
-        let mut connection = None;
-        let (mut requests, mut bytes) = (0, 0);
+        let (mut requests, mut bytes, mut refused) = (0, 0, 0);
         let before = self.server.cpu_seconds();
         let waited = Stopwatch::start();
-        while requests < REQUESTS_MAX && waited.elapsed() < READ_TIMEOUT {
+        while requests < REQUESTS_MAX && waited.elapsed() < MAX_TIME {
             for _ in 0..20 {
                 self.number += 1;
                 let request = self.render(shape);
                 bytes = request.len();
-                connection = exchange(connection, self.server.address, &request)?;
                 requests += 1;
+                refused += usize::from(self.client.exchange(&request)?.status != 200);
             }
             if self.server.cpu_seconds() - before >= LEAST_CPU_SECONDS {
                 break;
@@ -154,7 +164,8 @@ impl Search {
         }
         let micros = (self.server.cpu_seconds() - before) / requests as f64 * 1e6;
         let of_a_byte = micros * 1e3 / bytes as f64;
-        Ok(vec![(CPU, micros), (BYTES, bytes as f64), (CPU_BYTE, of_a_byte)])
+        let refused = refused as f64 / requests as f64 * 100.0;
+        Ok(vec![(CPU, micros), (BYTES, bytes as f64), (CPU_BYTE, of_a_byte), (REFUSED, refused)])
     }
 
     fn render(&self, shape: &Shape) -> Vec<u8> {
@@ -192,38 +203,6 @@ impl Search {
             request.extend(body);
         }
         request
-    }
-}
-
-/// Sends one request and reads its response. Returns the connection if it can be used again.
-fn exchange(
-    connection: Option<TcpStream>,
-    to: SocketAddr,
-    request: &[u8],
-) -> Result<Option<TcpStream>> {
-    let mut stream = match connection {
-        Some(stream) => stream,
-        None => TcpStream::connect(to)?,
-    };
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(READ_TIMEOUT))?;
-    stream.write_all(request)?;
-    let (mut response, mut buffer) = (Vec::new(), [0; 16 * 1024]);
-    loop {
-        match stream.read(&mut buffer)? {
-            0 if response.is_empty() => bail!("the gateway closed a connection without an answer"),
-            0 => return Ok(None),
-            read => response.extend(&buffer[..read]),
-        }
-        let Some(end) = response.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
-            continue;
-        };
-        let head = String::from_utf8_lossy(&response[..end]).to_ascii_lowercase();
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
-        let length: usize = length.context("a response without a length")?.parse()?;
-        if response.len() >= end + 4 + length {
-            return Ok((!head.contains("connection: close")).then_some(stream));
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod app;
 mod attack;
+mod client;
 mod contender;
 mod heads;
 mod process;
@@ -14,7 +15,7 @@ use anyhow::Result;
 use tempfile::TempDir;
 
 pub(crate) use app::{Protection, serve as serve_app};
-pub(crate) use attack::run as run_attack;
+pub(crate) use attack::{Attack, HonestLoad, run as run_attack, serve_attackers, serve_honest};
 pub(crate) use heads::run as run_heads;
 pub(crate) use proxy::serve as serve_proxy;
 

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2, as far as attackers send them.
+//! Frames of HTTP/2 that attackers send.
 
 /// The beginning of a connection, with settings of this payload.
 pub(super) fn preface(settings: &[u8]) -> Vec<u8> {
@@ -15,13 +15,14 @@ pub(super) fn initial_window(size: u32) -> [u8; 6] {
 
 /// The head of a keyed POST, without an end of its stream.
 pub(super) fn post(stream: u32, path: &str, key: &str, length: usize) -> Vec<u8> {
-    let length = length.to_string();
+    let (length, credential) = (length.to_string(), format!("Bearer {key}"));
     let mut block = Vec::new();
     for (name, value) in [
         (":method", "POST"),
         (":scheme", "http"),
         (":authority", "a"),
         (":path", path),
+        ("authorization", &credential),
         ("idempotency-key", key),
         ("content-type", "application/json"),
         ("content-length", &length),
