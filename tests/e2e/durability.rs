@@ -6,11 +6,15 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::harness::{Answer, Gateway, Ledger, Random, Request, Then, assert_whole};
+use crate::harness::{
+    Answer, Gateway, Ledger, Random, Request, Then, assert_whole, within_patience,
+};
 
 const ANSWERS: usize = 60;
 const ROUNDS: u64 = 4;
 const CLIENTS: u64 = 4;
+/// Number of answers before a kill, also on a busy machine.
+const ANSWERS_PER_ROUND: usize = 15;
 
 #[test]
 fn answers_of_every_size_and_kind_survive_a_kill_byte_for_byte() {
@@ -76,14 +80,18 @@ fn what_clients_saw_before_a_kill_under_load_is_what_retries_get_after_it() {
     let ledger = Ledger::start();
     let mut gateway = Gateway::in_front_of(&ledger).with("[idempotency]\nlease = \"1s\"\n").start();
     let asked = Mutex::new(Asked::new());
+    let answered = || answers_in(&asked.lock().expect("no panic holds it"));
 
     for round in 0..ROUNDS {
+        let enough = answered() + ANSWERS_PER_ROUND;
         std::thread::scope(|threads| {
             for client in 0..CLIENTS {
                 let (asked, gateway) = (&asked, &gateway);
                 threads
                     .spawn(move || ask_until_it_dies(gateway, &format!("{round}-{client}"), asked));
             }
+            // Clients go on until the kill. Their answers are counted again at the end.
+            let _served = within_patience(|| (answered() >= enough).then_some(()));
             // The kill comes at a moment that nothing announces.
             std::thread::sleep(Duration::from_millis(100 + random.below(500)));
             gateway.signal("KILL");
@@ -94,7 +102,7 @@ fn what_clients_saw_before_a_kill_under_load_is_what_retries_get_after_it() {
     }
 
     let asked = asked.into_inner().expect("no panic holds it");
-    let answered = asked.values().filter(|seen| seen.is_some()).count();
+    let answered = answers_in(&asked);
     assert!(answered > 50, "the clients were hardly served: {answered}");
     for (key, seen) in &asked {
         let retry = charge(&gateway, key).send();
@@ -111,6 +119,10 @@ fn what_clients_saw_before_a_kill_under_load_is_what_retries_get_after_it() {
 
 /// What was asked for, by key, and what its client saw of it.
 type Asked = BTreeMap<String, Option<Answer>>;
+
+fn answers_in(asked: &Asked) -> usize {
+    asked.values().filter(|seen| seen.is_some()).count()
+}
 
 fn charge(gateway: &Gateway, key: &str) -> Request {
     gateway.post("/charges").key(key).json("{}")

@@ -91,24 +91,35 @@ fn rivals_on_three_gateways_run_once() {
 fn a_request_that_waits_wakes_when_another_gateway_is_done() {
     let server = Server::start();
     let url = database(&server);
-    let (ledger, gate) = Ledger::gated(|_| "the one charge".to_owned());
+    let ledger = Ledger::start();
     let settings = "[idempotency]\non_conflict = \"wait\"\nwait_max = \"20s\"\n";
     let first = gateway(&ledger, &url).with(settings).start();
     let second = gateway(&ledger, &url).with(settings).start();
-    let send = |gateway: &Gateway| {
-        let request = gateway.post("/charges").key("k").json("{}");
+    let send = |gateway: &Gateway, key: &str| {
+        let request = gateway.post("/charges").key(key).json("{}");
         thread::spawn(move || (request.send(), Instant::now()))
     };
-    let runs = send(&first);
-    eventually("it runs", || (ledger.effects("k") == 1).then_some(()));
-    let waits = send(&second);
-    // By itself it has looked after 3.1 s, and looks again after 6.3 s.
-    thread::sleep(Duration::from_millis(3600));
-    gate.open();
-    let ((answer, at), (replay, later)) = (runs.join().expect("sent"), waits.join().expect("sent"));
-    replay.replays(&answer);
-    assert!(later.saturating_duration_since(at) < Duration::from_millis(750));
-    assert_eq!(ledger.effects("k"), 1);
+    // A busy machine may delay one of them. Without a wake-up all are late.
+    let is_soon = ["k-1", "k-2", "k-3"].into_iter().any(|key| {
+        let gate = Gate::shut();
+        let at_gate = gate.clone();
+        ledger.behave(move |_, client| {
+            at_gate.pass();
+            reply(client, 201, &[], "the one charge")
+        });
+        let runs = send(&first, key);
+        eventually("it runs", || (ledger.effects(key) == 1).then_some(()));
+        let waits = send(&second, key);
+        // By itself it has looked after 3.1 s, and looks again after 6.3 s.
+        thread::sleep(Duration::from_millis(3600));
+        gate.open();
+        let ((answer, at), (replay, later)) =
+            (runs.join().expect("sent"), waits.join().expect("sent"));
+        replay.replays(&answer);
+        assert_eq!(ledger.effects(key), 1);
+        later.saturating_duration_since(at) < Duration::from_millis(750)
+    });
+    assert!(is_soon, "no wake-up came");
 }
 
 #[test]
@@ -124,7 +135,7 @@ fn work_goes_on_where_another_gateway_died() {
         }
         reply(client, 201, &[], "done")
     });
-    let settings = "[idempotency]\nrecover = \"resume\"\nlease = \"2s\"\n";
+    let settings = "[idempotency]\nrecover = \"resume\"\nlease = \"4s\"\n";
     let first = gateway(&ledger, &url).with(settings).start();
     let second = gateway(&ledger, &url).with(settings).start();
     let _unanswered = first.post("/charges").key("k").json("{}").begin();

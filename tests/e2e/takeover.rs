@@ -7,7 +7,7 @@ use selfsame_test_postgres::Server;
 use crate::harness::{Answer, Gate, Gateway, Ledger, Request, eventually, reply};
 use crate::postgres::database;
 
-const SETTINGS: &str = "[idempotency]\nlease = \"1s\"\nrecover = \"resume\"\n";
+const SETTINGS: &str = "[idempotency]\nlease = \"4s\"\nrecover = \"resume\"\n";
 
 fn charge(gateway: &Gateway) -> Request {
     gateway.post("/charges").key("order-1").json(r#"{"amount":10}"#)

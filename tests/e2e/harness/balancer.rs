@@ -14,8 +14,10 @@ const NGINX: &str = "/usr/sbin/nginx";
 
 /// Tries another gateway, and tells which were asked.
 const RETRYING: &str = "proxy_set_header Connection ''; proxy_set_header Host $http_host;
-    proxy_read_timeout 1s; proxy_next_upstream error timeout http_502 http_503 non_idempotent;
+    proxy_next_upstream error timeout http_502 http_503 non_idempotent;
     add_header Asked $upstream_addr always;";
+/// Time in which a gateway answers, also on a busy machine.
+const PATIENT: &str = "30s";
 /// Passes each request on once, with its client's address.
 const PLAIN: &str = "proxy_set_header Connection ''; proxy_set_header Host $http_host;
     proxy_set_header X-Forwarded-For $remote_addr; proxy_next_upstream off;
@@ -31,13 +33,23 @@ pub(crate) struct Balancer {
 impl Balancer {
     /// In front of gateways that take turns.
     pub(crate) fn before(gateways: &[SocketAddr]) -> Self {
-        let servers = gateways.iter().map(|gateway| format!("server {gateway};"));
-        Self::start(&servers.collect::<String>(), RETRYING)
+        let servers = gateways.iter().map(|gateway| format!("server {gateway} max_fails=0;"));
+        Self::retrying(&servers.collect::<String>(), PATIENT)
     }
 
     /// In front of one gateway, and of another for what it fails to answer.
     pub(crate) fn before_two(first: SocketAddr, second: SocketAddr) -> Self {
-        Self::start(&format!("server {first}; server {second} backup;"), RETRYING)
+        Self::before_two_within(PATIENT, first, second)
+    }
+
+    /// The same, where the first fails that does not answer within `time`.
+    pub(crate) fn before_two_within(time: &str, first: SocketAddr, second: SocketAddr) -> Self {
+        let servers = format!("server {first} max_fails=0; server {second} max_fails=0 backup;");
+        Self::retrying(&servers, time)
+    }
+
+    fn retrying(servers: &str, read_timeout: &str) -> Self {
+        Self::start(servers, &format!("{RETRYING} proxy_read_timeout {read_timeout};"))
     }
 
     /// A plain proxy, with time limits of two seconds.

@@ -1,6 +1,7 @@
 //! A gate that holds the upstream, or anything else, until the test opens it.
 
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use super::PATIENCE;
 
@@ -23,9 +24,14 @@ impl Gate {
 
     /// Waits until the gate is open; a test that forgets to open it does not hang for ever.
     pub(crate) fn pass(&self) {
+        self.pass_within(PATIENCE);
+    }
+
+    /// The same, for so long.
+    pub(crate) fn pass_within(&self, patience: Duration) {
         let (is_open, opened) = &*self.inner;
         let is_open = is_open.lock().expect("no panic holds it");
-        let waited = opened.wait_timeout_while(is_open, PATIENCE, |is_open| !*is_open);
+        let waited = opened.wait_timeout_while(is_open, patience, |is_open| !*is_open);
         drop(waited.expect("no panic holds it"));
     }
 }

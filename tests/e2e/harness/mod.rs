@@ -53,14 +53,19 @@ pub(crate) fn eventually<T>(what: &str, condition: impl FnMut() -> Option<T>) ->
 }
 
 /// Waits until `condition` gives something, but not for ever.
+pub(crate) fn within_patience<T>(condition: impl FnMut() -> Option<T>) -> Option<T> {
+    within(PATIENCE, condition)
+}
+
+/// The same, for so long.
 #[expect(clippy::disallowed_methods, reason = "the gateway is another process: its time is real")]
-pub(crate) fn within_patience<T>(mut condition: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn within<T>(patience: Duration, mut condition: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     loop {
         if let Some(found) = condition() {
             return Some(found);
         }
-        if begun.elapsed() >= PATIENCE {
+        if begun.elapsed() >= patience {
             return None;
         }
         std::thread::sleep(Duration::from_millis(10));

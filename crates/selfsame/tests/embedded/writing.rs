@@ -54,7 +54,9 @@ async fn an_answer_larger_than_a_segment_has_one_of_its_own() {
 #[tokio::test]
 async fn many_large_answers_at_once_are_written_in_parts() {
     let folder = folder();
-    let store = open(&folder);
+    // A slow disk takes long for hundreds of syncs.
+    let patient = EmbeddedOptions::default().time_out(Duration::from_secs(120));
+    let store = reopen(&folder, patient);
     let body = vec![7; 12 * 1024 * 1024];
     let asks: Vec<_> = (0..8).map(|at| ask(&format!("key-{at}"))).collect();
     let leases = join_all(asks.iter().map(|ask| run(&store, ask))).await;

@@ -29,10 +29,11 @@ async fn until(is_so: impl Fn() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_renewal_is_tried_again_long_before_the_lease_ends() {
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(6);
     let faulty = Arc::new(Faulty::new(Arc::new(MemoryStore::new())));
     let (here, there) = (node(faulty.clone()), node(faulty.clone()));
-    let policy = || Policy::new().lease(lease).on_conflict(OnConflict::Wait);
+    let wait_max = Duration::from_secs(60);
+    let policy = || Policy::new().lease(lease).on_conflict(OnConflict::Wait).wait_max(wait_max);
     let (runs, counted, away) = (Runs::default(), Runs::default(), faulty.clone());
     let (count_here, count_there) = (runs.clone(), counted.clone());
     let first = here.service(policy(), move |_| {
@@ -163,7 +164,7 @@ async fn another_request_under_the_key_of_a_run_is_told_so() {
 
 #[test]
 fn a_handler_that_blocks_its_thread_keeps_its_lease() {
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(3);
     let store: Arc<dyn FullStore> = Arc::new(MemoryStore::new());
     let (runs, counted, shared) = (Runs::default(), Runs::default(), store.clone());
     let begun = runs.clone();
@@ -202,7 +203,7 @@ fn a_handler_that_blocks_its_thread_keeps_its_lease() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lease_of_a_run_lasts_until_its_answer_has_landed() {
-    let lease = Duration::from_millis(900);
+    let lease = Duration::from_secs(3);
     let faulty = Arc::new(Faulty::new(Arc::new(MemoryStore::new())));
     let (here, there) = (node(faulty.clone()), node(faulty.clone()));
     let service = here.service(Policy::new().lease(lease), |_| async {

@@ -1,16 +1,14 @@
 //! Those who wait on one node for a run on another.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{join, join_all};
 use selfsame::OnceError;
 use selfsame::stores::PostgresStore;
 use selfsame_test_postgres::Server;
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
 
-use crate::shared_waits::{SOON, call, ended_elsewhere, node};
+use crate::shared_waits::{Gate, SOON, call, ended_elsewhere, node};
 use crate::support::{DATABASE, PostgresBench, SERVER, USER, options};
 
 /// Waits until so many processes listen in `schema`.
@@ -72,25 +70,28 @@ async fn a_thousand_waiters_hold_no_connection() {
     let open = || PostgresStore::open(&url, options(&bench.schema));
     let first = node(open().await.expect("the user may")).await;
     let second = node(open().await.expect("the user may")).await;
-    let gate = Arc::new(Semaphore::new(0));
+    let gate = Gate::for_so_many(0);
     let keys: Vec<_> = (0..50).map(|number| format!("k-{number}")).collect();
     let runs = join_all(keys.iter().map(|key| call(&first, key, &gate, Ok("done"))));
     let waits = async {
-        sleep(Duration::from_millis(300)).await;
         let many = keys.iter().cycle().take(1000);
         join_all(many.map(|key| call(&second, key, &gate, Ok("again")))).await
     };
     let looks = async {
-        sleep(Duration::from_millis(1500)).await;
+        sleep(Duration::from_millis(1200)).await;
         let sql = format!(
             "select count(*) from pg_stat_activity where application_name = '{}'",
             bench.schema
         );
         let count = SERVER.sql(DATABASE, &sql);
-        gate.add_permits(keys.len());
+        gate.open.add_permits(keys.len());
         count
     };
-    let (ran, (waited, connections)) = join(runs, join(waits, looks)).await;
+    let waits_and_looks = async {
+        gate.until_begun(50).await;
+        join(waits, looks).await
+    };
+    let (ran, (waited, connections)) = join(runs, waits_and_looks).await;
     assert!(ran.iter().chain(&waited).all(|(told, _)| told.as_deref().ok() == Some("done")));
     assert!(connections.parse::<usize>().expect("a number") <= 2 * 7, "{connections}");
 }

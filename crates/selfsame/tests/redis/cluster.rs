@@ -15,7 +15,10 @@ use crate::shared_rivals::{self, Nodes};
 use crate::support::{RULES, USER, unverified};
 
 /// The cluster of this test binary. Its guardians stop it.
-static CLUSTER: LazyLock<Cluster> = LazyLock::new(start);
+static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| Cluster::start_with(&[&user(), NO_FAILOVER]));
+
+/// None of its servers dies, and a busy machine makes none of them look dead.
+pub(crate) const NO_FAILOVER: &str = "cluster-node-timeout 10000";
 
 /// A cluster with the user that may do no more than it must.
 pub(crate) fn start() -> Cluster {

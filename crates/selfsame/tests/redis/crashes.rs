@@ -21,7 +21,8 @@ async fn store_of(server: &Server, time_out: Duration) -> RedisStore {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_key_runs_twice_and_no_answer_is_lost_when_redis_crashes() {
-    let server = Server::start();
+    // With `everysec`, a Redis whose disk is busy acknowledges what a crash takes away.
+    let server = Server::start_with(&["appendfsync always"]);
     let store = store_of(&server, Duration::from_secs(5)).await;
     let crash = |server: &mut Server| {
         server.crash();
@@ -33,7 +34,7 @@ async fn no_key_runs_twice_and_no_answer_is_lost_when_redis_crashes() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_hangs_is_given_up_in_time() {
-    let time_out = Duration::from_millis(700);
+    let time_out = Duration::from_secs(4);
     let server = Server::start();
     let store = store_of(&server, time_out).await;
     let lease = run(&store, &ask("before")).await;

@@ -138,7 +138,7 @@ async fn rivals_run_once_and_nothing_is_lost_while_slots_move() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_outlives_the_death_of_a_master() {
     let mut cluster = start();
-    let store = open(&cluster, unverified().time_out(Duration::from_secs(15))).await;
+    let store = open(&cluster, unverified().time_out(Duration::from_secs(60))).await;
     let running = run(&store, &ask("running")).await;
     let (_, _, server) = place_of(&cluster, &ask("running"));
     sleep(REPLICATED).await;

@@ -7,6 +7,7 @@ use selfsame_core::Store;
 use selfsame_core::conformance::samples::{answer, ask};
 use selfsame_test_redis::{Authority, Cluster, Server};
 
+use crate::cluster::NO_FAILOVER;
 use crate::support::{RedisBench, SERVER, USER, complete, make_user, run, unverified};
 
 async fn refused(url: &str) -> RedisOpenError {
@@ -168,7 +169,7 @@ async fn a_server_that_no_longer_tells_takes_no_new_key() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_is_opened_as_one_and_its_masters_keep_records() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::start_with(&[NO_FAILOVER]);
     let server = cluster.server(1).url(0);
     let error = refused(&server).await;
     assert!(matches!(error, RedisOpenError::Cluster { .. }), "{error}");

@@ -48,7 +48,7 @@ async fn until(watched: &Watched, is_so: impl Fn(&Watched) -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_outlives_the_death_of_the_master() {
     let mut watched = start();
-    let store = open(&watched, unverified().time_out(Duration::from_secs(15))).await;
+    let store = open(&watched, unverified().time_out(Duration::from_secs(60))).await;
     complete(&store, &ask("known")).await;
     let running = run(&store, &ask("running")).await;
     sleep(REPLICATED).await;
@@ -80,7 +80,7 @@ async fn one_that_was_master_and_comes_back_is_left() {
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
     };
-    until_master(&watched, 1).await;
+    until_one_follows(&watched).await;
     let recorded = store.complete(&lease, &answer("done")).await;
     assert!(matches!(recorded, Ok(Recorded::Until(_))), "{recorded:?}");
     until_one_follows(&watched).await;

@@ -144,9 +144,16 @@ async fn a_renewed_lease_is_told_too() {
     let lease = run(&pair.knowing, &first).await;
     pair.until_cached(&first).await;
     pair.pass(LEASE - MARGIN).await;
+    let hash = || {
+        let script = "return redis.sha1hex(redis.call('get', KEYS[1]) or '')";
+        pair.redis.command(0, &["eval", script, "1", &key(&first)])
+    };
+    let before = hash();
     let _renewed = pair.knowing.renew(&lease).await.expect("it works");
     // It is put there beside the call.
-    sleep(Duration::from_millis(500)).await;
+    while hash() == before {
+        sleep(Duration::from_millis(5)).await;
+    }
     pair.pass(MARGIN * 2).await;
     let busy = pair.ignorant.claim(&retry(&first)).await.expect("it works");
     assert!(matches!(busy, Claimed::Busy { .. }), "{busy:?}");

@@ -1,23 +1,30 @@
 //! Phases of a service whose keys and whose own rows are behind a pooler in transaction mode.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::StatusCode;
 use selfsame::Policy;
 use selfsame::phases::{PhaseError, Phases};
 use selfsame::stores::PostgresStore;
+use selfsame_test_postgres::Pooler;
 use tokio_postgres::types::Type;
 
 use super::answers::{Handler, answer, assert_replays, send};
 use super::{Ride, Rides, failure, stopped};
-use crate::pooler::{POOLER, client, url};
-use crate::support::{DATABASE, PostgresBench, USER, options};
+use crate::pooler::{SESSIONS, client};
+use crate::support::{DATABASE, PostgresBench, SERVER, USER, options};
+
+/// A pooler whose few sessions no other test takes.
+static POOLER: LazyLock<Pooler> = LazyLock::new(|| Pooler::start(&SERVER, &[USER], SESSIONS));
 
 async fn pooled() -> Rides {
     let bench = PostgresBench::new();
     bench.owner().await;
-    let store = PostgresStore::open(&url(), options(&bench.schema)).await;
+    let url = format!("{}?pooler=transaction", POOLER.url(USER, DATABASE));
+    let options = options(&bench.schema).time_out(Duration::from_secs(60));
+    let store = PostgresStore::open(&url, options).await;
     Rides::over(bench, store.expect("the user may open it")).await
 }
 
