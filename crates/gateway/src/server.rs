@@ -223,8 +223,7 @@ where
     let streams = Arc::<Streams>::default();
     let (pulse, limits) = (streams.clone(), terms.limits.clone());
     let executor = StreamExecutor::new(streams.clone(), limits.write_timeout, &door);
-    let (share, busy_time) = (door.share.clone(), door.busy_time().cloned());
-    let stream = Noted::new(stream, streams.clone(), share, busy_time);
+    let stream = Noted::new(stream, streams.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let open = streams.open();
         http2::join_cookies(request.headers_mut());

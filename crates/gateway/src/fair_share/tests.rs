@@ -1,11 +1,9 @@
 use std::net::Ipv4Addr;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 use tokio::task::JoinHandle;
 
 use super::*;
 use crate::background;
-use crate::http2::Noted;
 
 /// One worker's tasks, and the order in which they were polled.
 struct Worker {
@@ -129,43 +127,4 @@ fn requests_in_the_foreground_are_counted_until_they_end() {
     assert!(share.has_foreground());
     drop(second);
     assert!(!share.has_foreground());
-}
-
-/// Sizes of the parts in which the bytes of an HTTP/2 client are read.
-async fn read_sizes(worker: &Worker, address: Arc<BusyTime>, frames: &[(u8, usize)]) -> Vec<usize> {
-    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    for (kind, len) in frames {
-        bytes.extend(&u32::try_from(*len).expect("short").to_be_bytes()[1..]);
-        bytes.extend([*kind, 0, 0, 0, 0, 1]);
-        bytes.resize(bytes.len() + len, 0);
-    }
-    let (mut client, server) = duplex(bytes.len());
-    client.write_all(&bytes).await.expect("it is open");
-    drop(client);
-    let share = worker.share.clone();
-    let mut server = Noted::new(server, Arc::default(), share, Some(address));
-    let (mut sizes, mut buffer) = (Vec::new(), vec![0; bytes.len()]);
-    loop {
-        match server.read(&mut buffer).await.expect("no flood") {
-            0 => break,
-            size => sizes.push(size),
-        }
-    }
-    assert_eq!(sizes.iter().sum::<usize>(), bytes.len());
-    sizes
-}
-
-#[tokio::test(start_paused = true)]
-async fn requests_of_a_busy_client_are_read_a_few_at_a_time() {
-    const DATA: u8 = 0;
-    const HEADERS: u8 = 1;
-    let worker = Worker::new();
-    let busy = worker.busy(1, SHARE * 2);
-    let requests = [(HEADERS, 100); 25];
-    let sizes = read_sizes(&worker, busy.clone(), &requests).await;
-    assert!(sizes.len() > 4 && sizes.iter().all(|size| *size < 700), "{sizes:?}");
-    // A body comes in whole frames.
-    let sizes = read_sizes(&worker, busy, &[(DATA, 16_000); 4]).await;
-    assert!(sizes.len() <= 8, "{sizes:?}");
-    assert_eq!(read_sizes(&worker, address(2), &requests).await.len(), 1);
 }

@@ -62,11 +62,6 @@ impl FrameWatch {
         self.turn >= FRAMES_PER_TURN
     }
 
-    /// Number of bytes that the frame which has begun still has.
-    pub(crate) fn frame_bytes_left(&self) -> usize {
-        usize::try_from(self.skip).unwrap_or(usize::MAX)
-    }
-
     /// Raises the allowance by `frames`: the client has asked for something, or takes what it asked for.
     pub(crate) fn earn(&mut self, frames: u32) {
         self.allowance.earn(frames);

@@ -15,16 +15,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::frame_watch::{Flood, FrameWatch};
 use super::stream_executor::{all_taken, portion_handed_over};
-use crate::fair_share::{BusyTime, FairShare};
 use crate::pace::{self, Awaited, Listener, Pulse};
 
 /// How much of an answer is handed over at once: a frame. The rest waits here, where it is seen, until the
 /// client has taken of it.
 const PORTION: usize = 16 * 1024;
-
-/// Bytes that are read in one turn from a client of a busy address, besides the rest of a frame that
-/// has begun. Small frames are requests, each of which takes far longer than its bytes.
-const BUSY_BYTES_PER_TURN: usize = 512;
 
 /// What is written without an answer being taken: a ping, and what is said beside it.
 const CHATTER: usize = 64;
@@ -182,34 +177,16 @@ impl<B: Body<Data = Bytes> + Unpin> Body for Portioned<B> {
 }
 
 /// A connection of which is noted whether it takes what is written, and whose client may not send control
-/// frames without end. A client of a busy address is read little by little.
+/// frames without end.
 pub(crate) struct Noted<S> {
     stream: S,
     streams: Arc<Streams>,
     frames: FrameWatch,
-    share: Arc<FairShare>,
-    busy_time: Option<Arc<BusyTime>>,
-    /// Set once something was read in this turn.
-    has_read: bool,
 }
 
 impl<S> Noted<S> {
-    pub(crate) fn new(
-        stream: S,
-        streams: Arc<Streams>,
-        share: Arc<FairShare>,
-        busy_time: Option<Arc<BusyTime>>,
-    ) -> Self {
-        Self { stream, streams, frames: FrameWatch::new(), share, busy_time, has_read: false }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.busy_time.as_ref().is_some_and(|busy_time| self.share.is_exceeded(busy_time))
-    }
-
-    fn begin_turn(&mut self) {
-        self.frames.begin_turn();
-        self.has_read = false;
+    pub(crate) fn new(stream: S, streams: Arc<Streams>) -> Self {
+        Self { stream, streams, frames: FrameWatch::new() }
     }
 
     fn note(&self, wrote: &Poll<io::Result<usize>>) {
@@ -226,32 +203,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for Noted<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let is_busy = self.is_busy();
-        if self.frames.is_turn_over() || is_busy && self.has_read {
-            self.begin_turn();
+        let Self { stream, streams, frames } = &mut *self;
+        if frames.is_turn_over() {
+            frames.begin_turn();
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let begun = buf.filled().len();
-        let limit = self.frames.frame_bytes_left() + BUSY_BYTES_PER_TURN;
-        let stream = Pin::new(&mut self.stream);
-        let read = match is_busy && limit < buf.remaining() {
-            true => {
-                let mut part = ReadBuf::new(buf.initialize_unfilled_to(limit));
-                let read = stream.poll_read(cx, &mut part);
-                let filled = part.filled().len();
-                buf.advance(filled);
-                read
-            }
-            false => stream.poll_read(cx, buf),
-        };
-        let Poll::Ready(read) = read else {
-            self.begin_turn();
+        let Poll::Ready(read) = Pin::new(stream).poll_read(cx, buf) else {
+            frames.begin_turn();
             return Poll::Pending;
         };
         read?;
-        self.has_read = true;
-        let Self { streams, frames, .. } = &mut *self;
         if streams.earned_frames.load(Ordering::Relaxed) > 0 {
             frames.earn(streams.earned_frames.swap(0, Ordering::Relaxed));
         }
