@@ -29,6 +29,7 @@ impl Written {
     /// written on.
     async fn assert_whole_before(&self, cut: usize, folder: &TempDir, log: &[u8]) {
         fs::write(only_segment(folder), log).expect("the log can be written");
+        remove_index(folder);
         for round in 0..2 {
             let store = reopen(folder, EmbeddedOptions::default().leases(Leases::Keep));
             for (ask, _) in self.keys.iter().filter(|(_, end)| *end <= cut) {
@@ -89,6 +90,7 @@ async fn a_body_that_looks_like_a_log_is_none() {
     // Its batch is torn at its beginning, and its end is full of heads.
     torn[end..end + 8].fill(0);
     fs::write(only_segment(&folder), &torn).expect("the log can be written");
+    remove_index(&folder);
     assert!(is_replayed(&open(&folder), &first).await);
 }
 
@@ -108,6 +110,7 @@ async fn what_an_earlier_attempt_left_behind_the_end_is_not_read() {
     let mut torn = log.clone();
     torn[end..end + 8].fill(0);
     fs::write(only_segment(&folder), &torn).expect("the log can be written");
+    remove_index(&folder);
     let store = open(&folder);
     let third = complete(&store, "third").await;
     drop(store);

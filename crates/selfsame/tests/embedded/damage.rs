@@ -32,13 +32,30 @@ async fn whichever_bit_is_flipped_no_key_runs_again() {
         asks.push(ask);
     }
     drop(store);
-    let log = only_segment(&folder);
+    for has_index in [true, false] {
+        let copy = copy_of(&folder);
+        let (refused, shut) = flip_bits(&copy, &asks, has_index).await;
+        // With an index little of the log is read at a start. Without one the heads of frames are
+        // needed, which are a small part of a log. Checkpoints that were replaced are not needed.
+        assert!(has_index || refused > 100, "{refused} refused");
+        assert!(shut > 100, "{shut} shut");
+    }
+}
+
+/// Opens the store with one bit of the log flipped, and then another. How often it is refused, and how
+/// often a key is.
+async fn flip_bits(folder: &TempDir, asks: &[Ask], has_index: bool) -> (usize, usize) {
+    let log = only_segment(folder);
     let sound = fs::read(&log).expect("the log is there");
     let (mut refused, mut shut) = (0, 0);
     for at in (0..written(&sound)).step_by(3) {
+        let folder = copy_of(folder);
         let mut flipped = sound.clone();
         flipped[at] ^= 1 << (at % 8);
-        fs::write(&log, flipped).expect("the log can be written");
+        fs::write(only_segment(&folder), flipped).expect("the log can be written");
+        if !has_index {
+            remove_index(&folder);
+        }
         let store = match EmbeddedStore::open(folder.path(), EmbeddedOptions::default()) {
             Ok(store) => store,
             Err(OpenError::Damaged { .. } | OpenError::Foreign { .. }) => {
@@ -48,7 +65,7 @@ async fn whichever_bit_is_flipped_no_key_runs_again() {
             Err(error) => panic!("{error}"),
         };
         let mut here = 0;
-        for ask in &asks {
+        for ask in asks {
             match store.claim(&retry(ask)).await {
                 Ok(Claimed::Replay(replay)) => assert_eq!(replay.answer, answer("done")),
                 Err(error) if error.is_damaged() => here += 1,
@@ -58,8 +75,7 @@ async fn whichever_bit_is_flipped_no_key_runs_again() {
         assert!(here < 2, "byte {at} shut {here} keys");
         shut += here;
     }
-    // Heads are a small part of a log, and checkpoints that were replaced are not needed.
-    assert!(refused > 100 && shut > 100, "{refused} refused, {shut} shut");
+    (refused, shut)
 }
 
 #[tokio::test]
@@ -98,6 +114,8 @@ async fn a_damaged_record_stays_one_when_its_segment_goes() {
     let at = position(&bytes, b"a body to be found");
     bytes[at] ^= 1;
     fs::write(&log, &bytes).expect("the log can be written");
+    // So that it is noticed at the start.
+    remove_index(&folder);
 
     let store = reopen(&folder, options());
     for round in 0..12 {
@@ -112,6 +130,23 @@ async fn a_damaged_record_stays_one_when_its_segment_goes() {
 }
 
 #[tokio::test]
+async fn damage_in_an_expired_record_costs_nothing() {
+    let folder = folder();
+    let clock = Arc::new(SettableClock::new());
+    let options = || EmbeddedOptions::default().clock(clock.clone());
+    let store = reopen(&folder, options());
+    let damaged = complete_with(&store, "damaged", b"a body to be found").await;
+    let log = only_segment(&folder);
+    let mut bytes = fs::read(&log).expect("the log is there");
+    let at = position(&bytes, b"a body to be found");
+    bytes[at] ^= 1;
+    fs::write(&log, &bytes).expect("the log can be written");
+    clock.pass(RETENTION + MARGIN);
+    sweep_all(&store).await;
+    run(&store, &retry(&damaged)).await;
+}
+
+#[tokio::test]
 async fn a_lost_frame_is_a_store_that_does_not_open() {
     let folder = folder();
     let store = open(&folder);
@@ -123,6 +158,7 @@ async fn a_lost_frame_is_a_store_that_does_not_open() {
     let mut bytes = fs::read(&log).expect("the log is there");
     bytes[28..96].fill(0);
     fs::write(&log, &bytes).expect("the log can be written");
+    remove_index(&folder);
     let text = super::refused(folder.path()).to_string();
     for part in ["is damaged", "at byte 28", "from a copy"] {
         assert!(text.contains(part), "{text}");

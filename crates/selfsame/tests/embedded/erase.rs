@@ -15,18 +15,6 @@ fn times(folder: &TempDir, text: &[u8]) -> usize {
     segments(folder).iter().map(count).sum()
 }
 
-/// The folder as a power cut would leave it: nothing is said of an end.
-fn cut_off(folder: &TempDir) -> TempDir {
-    let copy = super::folder();
-    for entry in fs::read_dir(folder.path()).expect("readable") {
-        let path = entry.expect("readable").path();
-        if path.is_file() {
-            fs::copy(&path, copy.path().join(path.file_name().expect("a name"))).expect("copied");
-        }
-    }
-    copy
-}
-
 async fn is_expired(store: &EmbeddedStore, ask: &Ask) -> bool {
     matches!(store.claim(&retry(ask)).await, Ok(Claimed::Expired))
 }
@@ -58,9 +46,9 @@ async fn nothing_of_what_was_erased_is_in_the_files() {
 
     let outcomes = store.erase(&[erased.id]).await.expect("the store works");
     assert_eq!((outcomes, times(&folder, BODY)), (vec![Erased::Done], 0));
-    let cut_off = cut_off(&folder);
+    let copy = copy_of(&folder);
     drop(store);
-    for folder in [&cut_off, &folder] {
+    for folder in [&copy, &folder] {
         let store = open(folder);
         assert!(is_expired(&store, &erased).await);
         assert!(store.get(&erased.id).await.expect("it is no damage").is_some());
@@ -82,6 +70,7 @@ async fn an_erasure_that_was_cut_off_is_no_damage() {
     let whole = fs::read(&log).expect("readable");
     assert_eq!(store.erase(&[erased.id]).await.expect("works"), [Erased::Done]);
     let scrubbed = fs::read(&log).expect("readable");
+    let crashed = copy_of(&folder);
     drop(store);
 
     let changed: Vec<usize> =
@@ -92,7 +81,7 @@ async fn an_erasure_that_was_cut_off_is_no_damage() {
         for at in changed.iter().filter(|at| (*at / 64) % 8 == part) {
             torn[*at] = whole[*at];
         }
-        let copy = cut_off(&folder);
+        let copy = copy_of(&crashed);
         fs::write(only_segment(&copy), &torn).expect("written");
         let store = open(&copy);
         assert!(is_expired(&store, &erased).await, "{part}");

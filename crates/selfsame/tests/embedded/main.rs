@@ -16,6 +16,7 @@ mod writing;
 
 use std::fs;
 use std::future::ready;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,6 +63,33 @@ fn only_segment(folder: &TempDir) -> PathBuf {
     let mut segments = segments(folder);
     assert_eq!(segments.len(), 1);
     segments.remove(0)
+}
+
+/// Takes the index away, as if no table of it had been written before a crash.
+fn remove_index(folder: &TempDir) {
+    match fs::remove_dir_all(folder.path().join("index")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{error}"),
+        _ => {}
+    }
+}
+
+/// A copy of a store that is open, as a crash would leave it.
+fn copy_of(folder: &TempDir) -> TempDir {
+    let copy = self::folder();
+    copy_files(folder.path(), copy.path());
+    copy
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("the folder is the test's own");
+    for entry in fs::read_dir(from).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let copy = to.join(path.file_name().expect("a file has a name"));
+        match path.is_dir() {
+            true => copy_files(&path, &copy),
+            false => drop(fs::copy(&path, &copy).expect("it can be copied")),
+        }
+    }
 }
 
 /// How many bytes of a log were written.

@@ -70,14 +70,3 @@ async fn many_large_answers_at_once_are_written_in_parts() {
         assert!(matches!(claimed, Claimed::Replay(replay) if replay.answer == answer));
     }
 }
-
-/// A copy of a store that is open, as after a crash.
-fn copy_of(folder: &TempDir) -> TempDir {
-    let copy = super::folder();
-    for entry in fs::read_dir(folder.path()).expect("the folder is there") {
-        let from = entry.expect("it can be read").path();
-        let name = from.file_name().expect("a file has a name");
-        fs::copy(&from, copy.path().join(name)).expect("it can be copied");
-    }
-    copy
-}

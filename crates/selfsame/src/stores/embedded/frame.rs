@@ -40,6 +40,8 @@ pub(super) enum Kind {
     Seal = 5,
     /// The store was closed: all before was durable.
     Rest = 6,
+    /// The segments before the one with this number are not needed any more.
+    Floor = 7,
 }
 
 /// The head of a frame.
@@ -83,7 +85,7 @@ impl Marks {
         }
     }
 
-    /// Whether the record is open: claimed, by somebody alive or not.
+    /// Whether the record is claimed, by somebody alive or not.
     pub(super) fn is_claimed(self) -> bool {
         self.state == CLAIMED
     }
@@ -137,6 +139,7 @@ impl Head {
             4 => Kind::Damaged,
             5 => Kind::Seal,
             6 => Kind::Rest,
+            7 => Kind::Floor,
             _ => return None,
         };
         Some(Self {

@@ -4,6 +4,7 @@
 //! a batch changed is seen by the rest of the batch at once, and by everybody else when it is durable.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as Place;
 use std::sync::Arc;
 
 use selfsame_core::{
@@ -15,7 +16,8 @@ use super::facts::FactsFile;
 use super::frame::{Kind, Marks};
 use super::index::Entry;
 use super::log::{Base, Draft, Log};
-use super::records::{Records, Sighting};
+use super::records::Records;
+use super::scan::Sighting;
 use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::stand_in;
 use crate::stores::transfer::Imported;
@@ -31,7 +33,9 @@ pub(super) struct Ledger {
     facts: FactsFile,
     now: Timestamp,
     /// Claims as they were written, until anything else is written about them.
-    running: HashMap<RecordId, Record>,
+    running: HashMap<RecordId, (Entry, Record)>,
+    /// Where the records of the batch lie.
+    entries: HashMap<RecordId, Option<Entry>>,
     /// What the batch changed, in its order.
     changes: Vec<(RecordId, Change)>,
     /// What the batch made of each record.
@@ -62,8 +66,8 @@ enum Fresh {
 impl Ledger {
     pub(super) fn new(records: Arc<Records>, log: Log, facts: FactsFile) -> Self {
         let now = records.clock.now();
-        let (running, changes, fresh) = (HashMap::new(), Vec::new(), HashMap::new());
-        Self { records, log, facts, now, running, changes, fresh }
+        let (running, entries, fresh) = Default::default();
+        Self { records, log, facts, now, running, entries, changes: Vec::new(), fresh }
     }
 
     /// Begins a batch, at one time for all in it.
@@ -79,23 +83,37 @@ impl Ledger {
     /// Makes the batch durable, then known. A batch that only read costs nothing here.
     pub(super) fn commit(&mut self) -> Result<(), Failure> {
         let base = self.log.commit()?;
-        let (index, changes) = (&self.records.index, self.changes.drain(..));
-        let accounts =
-            changes.map(|(id, change)| index.change(id, |before| change.entry(before, base)));
+        let mut accounts = Vec::with_capacity(self.changes.len());
+        for (id, change) in self.changes.drain(..) {
+            let entry = self.entries.get_mut(&id).expect("it was looked for before it was changed");
+            let before = *entry;
+            *entry = change.entry(before, base);
+            self.records.change(id, before, *entry);
+            accounts.push((before, *entry));
+        }
         self.records.segments.account(accounts);
         for (id, fresh) in self.fresh.drain() {
-            match fresh {
-                Fresh::Record(record)
+            match (fresh, self.entries.get(&id)) {
+                (Fresh::Record(record), Some(Some(entry)))
                     if matches!(record.state, State::Claimed { .. })
                         && record.kept_request().is_none()
                         && self.running.len() < RUNNING_MAX =>
                 {
-                    self.running.insert(id, record);
+                    self.running.insert(id, (*entry, record));
                 }
                 _ => drop(self.running.remove(&id)),
             }
         }
+        self.entries.clear();
+        if self.records.index.is_full() {
+            self.rotate_index();
+        }
         Ok(())
+    }
+
+    /// Has all that the index knows written to the disk.
+    pub(super) fn rotate_index(&mut self) {
+        self.records.index.rotate(self.log.note().encode());
     }
 
     /// Forgets the batch.
@@ -103,19 +121,26 @@ impl Ledger {
         self.log.abandon();
         self.changes.clear();
         self.fresh.clear();
+        self.entries.clear();
         self.running.clear();
     }
 
     /// Says that the store was closed.
     pub(super) fn rest(&mut self) -> Result<(), Failure> {
-        self.log.rest()
+        self.log.rest()?;
+        self.records.index.close(self.log.note().encode());
+        Ok(())
+    }
+
+    fn has_room(&mut self) -> bool {
+        !self.log.is_short_of_room() && !self.records.index.is_behind()
     }
 
     pub(super) fn claim(&mut self, ask: &Ask) -> Result<Claimed, Trouble> {
         let found = self.find(&ask.id)?;
         let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
         if let Some(next) = next {
-            if self.log.is_short_of_room() {
+            if !self.has_room() {
                 return Err(Trouble::Full);
             }
             self.save(next);
@@ -128,7 +153,7 @@ impl Ledger {
         if self.find(&record.id)?.is_some_and(|known| !known.is_expired(self.now)) {
             return Ok(Imported::Known);
         }
-        if self.log.is_short_of_room() {
+        if !self.has_room() {
             return Err(Trouble::Full);
         }
         self.save(record);
@@ -176,7 +201,7 @@ impl Ledger {
     pub(super) fn release(&mut self, lease: &Lease, release: Release) -> Result<Fenced, Trouble> {
         let now = self.now;
         if self.find(&lease.id)?.is_some_and(|record| record.is_forgotten_by(lease, release)) {
-            self.forget(lease.id);
+            self.forget(lease.id)?;
             return Ok(Fenced::Applied);
         }
         self.change(&lease.id, |record| record.release(lease, release, now))
@@ -274,10 +299,16 @@ impl Ledger {
         }
     }
 
-    /// Has those segments taken away of which nothing is needed, the oldest first.
-    pub(super) fn remove_unneeded(&mut self) {
-        while let Some(segment) = self.records.segments.take_oldest_unneeded() {
-            self.log.remove(segment);
+    /// Notes that nothing is needed of the segments before this one. Only then may they go.
+    pub(super) fn leave_behind(&mut self, segment: u32) {
+        self.log.draft_floor(segment);
+    }
+
+    /// Has the segments before this one taken away.
+    pub(super) fn remove_before(&mut self, segment: u32) {
+        self.records.index.set_oldest_segment(segment);
+        for unneeded in self.records.segments.take_before(segment) {
+            self.log.remove(unneeded);
         }
     }
 
@@ -300,9 +331,13 @@ impl Ledger {
     }
 
     /// There is no such record any more, nor will there be one after a restart.
-    pub(super) fn forget(&mut self, id: RecordId) {
+    pub(super) fn forget(&mut self, id: RecordId) -> Result<(), Trouble> {
+        if let Place::Vacant(vacant) = self.entries.entry(id) {
+            vacant.insert(self.records.entry(&id)?);
+        }
         self.log.draft(Kind::Gone, id, Marks::NONE, &[]);
         self.remove(id);
+        Ok(())
     }
 
     fn change(
@@ -319,7 +354,7 @@ impl Ledger {
     }
 
     /// The record as it is now, within the batch.
-    fn find(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
+    fn find(&mut self, id: &RecordId) -> Result<Option<Record>, Trouble> {
         match self.fresh.get(id) {
             Some(Fresh::Record(record)) => Ok(Some(record.clone())),
             Some(Fresh::Gone) => Ok(None),
@@ -331,16 +366,25 @@ impl Ledger {
                 record.state = State::Completed { at: self.now, answer };
                 Ok(Some(record))
             }
-            None => match self.running.get(id) {
-                Some(running) => Ok(Some(running.clone())),
-                None => self.records.get(id),
-            },
+            None => {
+                let found = match self.running.get(id) {
+                    Some(running) => Some(running.clone()),
+                    None => self.records.look_up(id)?,
+                };
+                self.entries.insert(*id, found.as_ref().map(|(entry, _)| *entry));
+                Ok(found.map(|(_, record)| record))
+            }
         }
     }
 
     /// Whether the record is still as somebody saw it.
-    fn is_still(&self, id: &RecordId, entry: &Entry) -> bool {
-        !self.fresh.contains_key(id) && self.records.index.get(id) == Some(*entry)
+    fn is_still(&mut self, id: &RecordId, entry: &Entry) -> bool {
+        let is_still = !self.fresh.contains_key(id)
+            && self.records.entry(id).is_ok_and(|found| found == Some(*entry));
+        if is_still {
+            self.entries.insert(*id, Some(*entry));
+        }
+        is_still
     }
 
     fn save(&mut self, record: Record) {

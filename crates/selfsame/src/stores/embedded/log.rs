@@ -8,6 +8,7 @@ use selfsame_core::RecordId;
 
 use super::frame::{HEAD_LEN, Head, Kind, Marks};
 use super::index::Place;
+use super::note::{Note, Position};
 use super::records::Records;
 use super::segment::{START, Segment};
 use super::tender::Tender;
@@ -28,6 +29,8 @@ pub(super) struct Log {
     end: u64,
     /// The next batch's number.
     batch: u64,
+    /// Where the last frame begins, if there is one in this segment.
+    last_head: Option<u64>,
     /// The frames of a batch, with room for their heads.
     buffer: Vec<u8>,
     heads: Vec<(usize, Head)>,
@@ -61,11 +64,22 @@ impl Log {
         records: Arc<Records>,
         tender: Tender,
         active: Arc<Segment>,
-        end: u64,
-        batch: u64,
+        Position { offset: end, batch, .. }: Position,
     ) -> Self {
         let (buffer, heads) = (Vec::new(), Vec::new());
-        Self { records, tender, active, end, batch, buffer, heads }
+        Self { records, tender, active, end, batch, last_head: None, buffer, heads }
+    }
+
+    /// What the index is to know of the log as it is now.
+    pub(super) fn note(&self) -> Note {
+        let position =
+            Position { segment: self.active.number, offset: self.end, batch: self.batch };
+        self.records.note_at(position, self.last_head)
+    }
+
+    /// Adds a frame that says that the segments before this one are not needed any more.
+    pub(super) fn draft_floor(&mut self, segment: u32) {
+        self.draft(Kind::Floor, NOBODY, Marks::NONE, &[&segment.to_le_bytes()]);
     }
 
     /// Adds a frame to the batch.
@@ -108,6 +122,7 @@ impl Log {
             self.roll()?;
         }
         let last = self.heads.len() - 1;
+        let last_start = self.heads.last().map(|(start, _)| *start);
         for (at, (start, mut head)) in self.heads.drain(..).enumerate() {
             (head.batch, head.closes) = (self.batch, at == last);
             let head = head.encode(self.active.salt);
@@ -116,6 +131,7 @@ impl Log {
         self.active.write(&self.buffer, self.end).map_err(Failure::of_write)?;
         self.active.sync().map_err(Failure::Disk)?;
         let base = Base { segment: self.active.number, offset: self.end };
+        self.last_head = last_start.map(|start| self.end + start as u64);
         self.end += self.buffer.len() as u64;
         self.batch += 1;
         self.abandon();
@@ -183,9 +199,10 @@ impl Log {
         };
         let sealed = self.active.write(&seal.encode(self.active.salt), self.end);
         sealed.and_then(|()| self.active.sync()).map_err(Failure::Disk)?;
+        self.records.segments.seal(self.active.number, self.end);
         self.batch += 1;
         self.active = Arc::new(next);
-        self.end = START;
+        (self.end, self.last_head) = (START, None);
         self.records.segments.add(self.active.clone());
         Ok(())
     }

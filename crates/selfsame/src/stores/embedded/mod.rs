@@ -22,11 +22,14 @@ mod index;
 mod jobs;
 mod ledger;
 mod log;
+mod note;
+mod open_records;
 mod options;
 mod reader;
 mod reading;
 mod records;
 mod recover;
+mod scan;
 mod scrub;
 mod segment;
 mod segments;
@@ -38,6 +41,7 @@ mod writer;
 
 use std::fmt;
 use std::io;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -116,11 +120,11 @@ impl EmbeddedStore {
             let first = Segment::create(folder.path(), 1, FIRST_SEGMENT);
             segments.push(first.map_err(|error| folder.failure(error))?);
         }
-        let recovered = recover(segments, options.clock.clone(), options.leases)?;
-        let Recovered { records, active, end, batch } = recovered;
+        let recovered = recover(folder.path(), segments, options.clock.clone(), options.leases)?;
+        let Recovered { records, active, end } = recovered;
         let records = Arc::new(records);
         let (tender, tend) = Tender::new(folder.path().to_owned());
-        let log = Log::new(records.clone(), tender, active, end, batch);
+        let log = Log::new(records.clone(), tender, active, end);
         let ledger = Ledger::new(records.clone(), log, facts);
         let writes = start_writing(ledger, tend, &options);
         let writes = writes.map_err(|error| folder.failure(error))?;
@@ -134,17 +138,26 @@ impl EmbeddedStore {
 
     /// Bytes of the log's files.
     pub fn bytes(&self) -> u64 {
-        self.records.segments.bytes()
+        self.records.segments.bytes() + self.records.index.bytes()
     }
 
     /// Forgets the damaged records whose ids, in hexadecimal, begin with `prefix`, and tells how many
     /// there were. Their keys are new then: only a person can know that their work was not done.
     pub async fn forget_damaged(&self, prefix: &str) -> Result<usize, StoreError> {
-        let prefix = prefix.to_owned();
-        let damaged = self.looks.ask(move |records| records.damaged(&prefix)).await?;
+        let mut damaged = Vec::new();
+        let mut from = Bound::Unbounded;
+        loop {
+            let prefix = prefix.to_owned();
+            let bite = self.looks.ask(move |records| records.damaged(&prefix, from)).await?;
+            damaged.extend(bite.found);
+            match bite.next {
+                Some(last) => from = Bound::Excluded(last),
+                None => break,
+            }
+        }
         let forgotten = self.writes.ask(move |ledger| {
             let count = damaged.len();
-            damaged.into_iter().for_each(|id| ledger.forget(id));
+            damaged.into_iter().try_for_each(|id| ledger.forget(id))?;
             Ok(count)
         });
         forgotten.await

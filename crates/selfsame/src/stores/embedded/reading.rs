@@ -43,6 +43,11 @@ impl<'a> Reading<'a> {
         Ok(payload.len() == len && crc32fast::hash(payload) == head.payload_sum)
     }
 
+    /// What follows the head.
+    pub(super) fn payload(&mut self, head: &Head) -> io::Result<&[u8]> {
+        self.bytes(self.at + HEAD_LEN as u64, head.payload_len as usize)
+    }
+
     /// The place of the next frame.
     pub(super) fn place(&self, head: &Head) -> Place {
         let number = |number: u64| u32::try_from(number).expect("a segment is far below 4 GiB");

@@ -5,50 +5,37 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use selfsame_core::wire;
-use selfsame_core::{Ask, Claimed, Clock, Count, Filter, Find, Record, RecordId, State, Timestamp};
+use selfsame_core::{Ask, Claimed, Clock, Find, Record, RecordId, State, Timestamp};
 
 use super::Leases;
 use super::frame::{self, HEAD_LEN, Head, Kind};
 use super::index::{Entry, Index, Place};
-use super::reading::Reading;
-use super::segment::{START, Segment};
+use super::note::{Note, Position};
+use super::open_records::OpenRecords;
 use super::segments::Segments;
 use super::trouble::{Failure, Trouble, damaged};
-use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
+use crate::stores::durable::id_range;
 
 /// How often a record is looked for that is moved meanwhile.
 const LOOKS_MAX: usize = 8;
 
-/// How much of a segment is looked through, and how much of it moved, at a time.
-const SURVEY_FRAMES: usize = 4096;
-const SURVEY_BYTES: u64 = 1024 * 1024;
+/// Entries that are looked at before others get their turn.
+pub(super) const BITE: usize = 4096;
 
 /// The durable records.
 pub(super) struct Records {
     pub(super) index: Index,
     pub(super) segments: Segments,
+    pub(super) open: OpenRecords,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) leases: Leases,
-}
-
-/// A record as somebody saw it: whoever changes it looks whether it is still the same.
-pub(super) struct Sighting {
-    pub(super) id: RecordId,
-    pub(super) entry: Entry,
-    /// Absent where it was not worth reading, or is damaged.
-    pub(super) record: Option<Record>,
-}
-
-/// A part of the store, looked through.
-pub(super) struct Stretch<P> {
-    pub(super) sightings: Vec<Sighting>,
-    /// Where to go on, unless it came to the end.
-    pub(super) next: Option<P>,
+    /// Where the log ended when the store was opened.
+    pub(super) boot: Position,
 }
 
 /// What was found in a part of the store.
-pub(super) struct Bite {
-    pub(super) found: Vec<Record>,
+pub(super) struct Bite<T> {
+    pub(super) found: Vec<T>,
     /// Where to go on, unless it came to the end.
     pub(super) next: Option<RecordId>,
 }
@@ -56,15 +43,43 @@ pub(super) struct Bite {
 impl Records {
     /// The record as it was written last, unless there is none.
     pub(super) fn get(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
+        Ok(self.look_up(id)?.map(|(_, record)| record))
+    }
+
+    /// The record as it was written last, and its entry.
+    pub(super) fn look_up(&self, id: &RecordId) -> Result<Option<(Entry, Record)>, Trouble> {
         for _ in 0..LOOKS_MAX {
-            let Some(entry) = self.index.get(id) else { return Ok(None) };
+            let Some(entry) = self.entry(id)? else { return Ok(None) };
             match self.read(id, &entry) {
                 // It was moved since, and the file it was in is gone.
                 Err(Trouble::Moved) => {}
-                read => return read.map(Some),
+                read => return read.map(|record| Some((entry, record))),
             }
         }
         Err(Trouble::Failed(Failure::Refused(io::Error::other("the record is being moved"))))
+    }
+
+    /// The place of a record.
+    pub(super) fn entry(&self, id: &RecordId) -> Result<Option<Entry>, Trouble> {
+        self.index.get(id).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => damaged(id, error),
+            _ => Trouble::Failed(Failure::Refused(error)),
+        })
+    }
+
+    /// Puts what has become of a record into the index.
+    pub(super) fn change(&self, id: RecordId, before: Option<Entry>, now: Option<Entry>) {
+        match (before, now) {
+            (_, Some(now)) => self.index.put(id, now),
+            (Some(before), None) => self.index.remove_entry(id, &before),
+            (None, None) => {}
+        }
+        self.open.note(&id, before.as_ref(), now.as_ref());
+    }
+
+    /// What is known of the log at this place.
+    pub(super) fn note_at(&self, position: Position, last_head: Option<u64>) -> Note {
+        Note { position, last_head, segments: self.segments.noted(), open: self.open.all() }
     }
 
     /// What a claim comes to, where that needs no write, and by which record. That a key is free is
@@ -82,20 +97,9 @@ impl Records {
         Ok(self.get(id)?.and_then(|record| record.seen_at(self.clock.now())))
     }
 
-    pub(super) fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, Trouble> {
+    /// The records that are meant among the next few from an id on, without the requests they keep.
+    pub(super) fn find(&self, find: &Find, from: Bound<RecordId>) -> Result<Bite<Record>, Trouble> {
         let now = self.clock.now();
-        let (low, high) = match find {
-            Find::IdPrefix(prefix) => match id_range(prefix) {
-                Some(range) => range,
-                None => return Ok(Vec::new()),
-            },
-            _ => ([0; RecordId::LEN], [u8::MAX; RecordId::LEN]),
-        };
-        let may_be_meant = |entry: &Entry| match find {
-            Find::Key(key) => entry.marks.key == frame::key_mark(key),
-            Find::IdPrefix(_) | Find::Matching { .. } => true,
-            Find::Held | Find::Abandoned { .. } => matches!(entry.marks.state, CLAIMED | HELD),
-        };
         let is_meant = |record: &Record| match find {
             Find::Key(key) => record.label.key.as_str() == key,
             Find::IdPrefix(_) => true,
@@ -103,53 +107,12 @@ impl Records {
             Find::Abandoned { .. } => record.is_abandoned(now),
             Find::Matching { filter, .. } => filter.lets_through(record, now),
         };
-        let mut found = Vec::new();
-        let mut from = match find {
-            Find::Abandoned { after: Some(after) } => Bound::Excluded(*after),
-            _ => Bound::Included(RecordId::from_bytes(low)),
-        };
-        while found.len() < most {
-            let mut ids = Vec::new();
-            let last = self.index.walk(from, most.max(SURVEY_FRAMES), |id, entry| {
-                if *id.as_bytes() <= high && may_be_meant(entry) {
-                    ids.push(*id);
-                }
-            });
-            for id in ids {
-                if found.len() == most {
-                    break;
-                }
-                match self.seen(&id) {
-                    Ok(Some(record)) if is_meant(&record) => found.push(record.without_request()),
-                    // A damaged one has raised its alarm, and does not stop whoever looks at many.
-                    Ok(_) | Err(Trouble::Damaged(_)) => {}
-                    Err(trouble) => return Err(trouble),
-                }
-            }
-            match last.filter(|last| *last.as_bytes() < high) {
-                Some(last) => from = Bound::Excluded(last),
-                None => break,
-            }
-        }
-        Ok(found)
-    }
-
-    /// The records that `filter` lets through among the next few behind `after`.
-    pub(super) fn matching(
-        &self,
-        filter: &Filter,
-        after: Option<RecordId>,
-    ) -> Result<Bite, Trouble> {
-        let now = self.clock.now();
-        let mut ids = Vec::new();
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let next = self.index.walk(from, SURVEY_FRAMES, |id, _| ids.push(*id));
+        let Bite { found: ids, next } = self.candidates(find, from)?;
         let mut found = Vec::new();
         for id in ids {
             match self.seen(&id) {
-                Ok(Some(record)) if filter.lets_through(&record, now) => {
-                    found.push(record.without_request());
-                }
+                Ok(Some(record)) if is_meant(&record) => found.push(record.without_request()),
+                // A damaged one has raised its alarm, and does not stop whoever looks at many.
                 Ok(_) | Err(Trouble::Damaged(_)) => {}
                 Err(trouble) => return Err(trouble),
             }
@@ -157,16 +120,40 @@ impl Records {
         Ok(Bite { found, next })
     }
 
-    /// The damaged records whose ids, in hexadecimal, begin so.
-    pub(super) fn damaged(&self, prefix: &str) -> Result<Vec<RecordId>, Trouble> {
-        let Some((low, high)) = id_range(prefix) else { return Ok(Vec::new()) };
-        let mut ids = Vec::new();
-        let from = Bound::Included(RecordId::from_bytes(low));
-        self.index.walk(from, usize::MAX, |id, _| {
-            if *id.as_bytes() <= high {
-                ids.push(*id);
+    /// Ids of records that may be meant, among the next few from an id on.
+    fn candidates(&self, find: &Find, from: Bound<RecordId>) -> Result<Bite<RecordId>, Trouble> {
+        if let Find::Held | Find::Abandoned { .. } = find {
+            let found = self.open.from(from, BITE);
+            let next = found.last().copied().filter(|_| found.len() == BITE);
+            return Ok(Bite { found, next });
+        }
+        let (mut found, mut is_over) = (Vec::new(), false);
+        let last = match find {
+            Find::IdPrefix(prefix) => id_range(prefix).map(|(_, last)| last),
+            _ => Some([u8::MAX; RecordId::LEN]),
+        };
+        let Some(last) = last else { return Ok(Bite { found, next: None }) };
+        let key_mark = match find {
+            Find::Key(key) => Some(frame::key_mark(key)),
+            _ => None,
+        };
+        let next = self.walk(from, |id, entry| {
+            is_over |= *id.as_bytes() > last;
+            if !is_over && key_mark.is_none_or(|mark| entry.marks.key == mark) {
+                found.push(*id);
             }
-        });
+        })?;
+        Ok(Bite { found, next: next.filter(|_| !is_over) })
+    }
+
+    /// Ids of the damaged records among the next few from an id on.
+    pub(super) fn damaged(
+        &self,
+        prefix: &str,
+        from: Bound<RecordId>,
+    ) -> Result<Bite<RecordId>, Trouble> {
+        let find = Find::IdPrefix(prefix.to_owned());
+        let Bite { found: ids, next } = self.candidates(&find, from)?;
         let mut found = Vec::new();
         for id in ids {
             match self.get(&id) {
@@ -175,103 +162,42 @@ impl Records {
                 Err(trouble) => return Err(trouble),
             }
         }
-        Ok(found)
+        Ok(Bite { found, next })
     }
 
-    pub(super) fn count(&self) -> Result<Count, Trouble> {
-        let now = self.clock.now();
-        let mut by_state = [0; 16];
-        let mut unsettled = Vec::new();
-        self.index.walk(Bound::Unbounded, usize::MAX, |id, entry| {
-            match self.is_settled(entry, now) {
-                true => by_state[usize::from(entry.marks.state)] += 1,
-                false => unsettled.push(*id),
-            }
-        });
-        for id in unsettled {
-            let record = match self.seen(&id) {
-                Ok(record) => record,
-                Err(Trouble::Damaged(_)) => continue,
-                Err(trouble) => return Err(trouble),
-            };
-            let state = record.map(|record| match record.is_held(now) {
-                true => HELD,
-                false => wire::state_code(&record.state).0,
-            });
-            state.into_iter().for_each(|state| by_state[usize::from(state)] += 1);
-        }
-        let mut count = Count::default();
-        for (state, records) in (0_u8..).zip(by_state) {
-            count_state(&mut count, state, records);
-        }
-        Ok(count)
+    /// Claims that may be dead.
+    pub(super) fn unsettled_claims(&self) -> Vec<RecordId> {
+        self.open.due(Bound::Unbounded, self.clock.now(), usize::MAX)
     }
 
-    /// Looks at no more than `most` records, and tells those with which a sweep has something to do.
-    pub(super) fn due(&self, from: Bound<RecordId>, most: usize) -> Stretch<RecordId> {
-        let now = self.clock.now();
-        let mut sightings = Vec::new();
-        let next = self.index.walk(from, most, |id, entry| {
-            if !self.is_settled(entry, now) {
-                sightings.push(Sighting { id: *id, entry: *entry, record: None });
-            }
-        });
-        for sighting in &mut sightings {
-            if !sighting.entry.marks.leaves_at_once() {
-                // Where it cannot be read it stays as it is.
-                sighting.record = self.read(&sighting.id, &sighting.entry).ok();
-            }
-        }
-        Stretch { sightings, next }
+    /// The next few ids from one on.
+    pub(super) fn ids(&self, from: Bound<RecordId>) -> Result<Bite<RecordId>, Trouble> {
+        self.candidates(&Find::IdPrefix(String::new()), from)
     }
 
-    /// Looks through a part of `segment` for what is still needed of it.
-    pub(super) fn survey(
+    fn walk(
         &self,
-        segment: &Segment,
-        from: Option<u64>,
-    ) -> Result<Stretch<u64>, Trouble> {
-        let mut reading = Reading::from(segment, from.unwrap_or(START));
-        let (mut sightings, mut bytes) = (Vec::new(), 0);
-        for _ in 0..SURVEY_FRAMES {
-            let head = reading.head().map_err(Failure::Refused)?;
-            let Some(head) = head.filter(|head| head.kind != Kind::Seal) else {
-                return Ok(Stretch { sightings, next: None });
-            };
-            let here = reading.place(&head);
-            if let Some(entry) = self.index.get(&head.id)
-                && entry.places().any(|place| place == here)
-            {
-                match self.read(&head.id, &entry) {
-                    // It has just become another: it lies elsewhere.
-                    Err(Trouble::Moved) => {}
-                    Ok(record) => {
-                        sightings.push(Sighting { id: head.id, entry, record: Some(record) });
-                    }
-                    Err(Trouble::Damaged(_)) => {
-                        sightings.push(Sighting { id: head.id, entry, record: None });
-                    }
-                    // That it cannot be read now says nothing of it.
-                    Err(trouble) => return Err(trouble),
-                }
-                bytes += head.frame_len();
-            }
-            reading.at += head.frame_len();
-            if bytes >= SURVEY_BYTES {
-                break;
-            }
-        }
-        Ok(Stretch { sightings, next: Some(reading.at) })
+        from: Bound<RecordId>,
+        see: impl FnMut(&RecordId, &Entry),
+    ) -> Result<Option<RecordId>, Trouble> {
+        Ok(self.index.walk(from, BITE, see).map_err(Failure::Refused)?)
     }
 
     /// Whether the record is what its marks say. A damaged one is left alone.
-    fn is_settled(&self, entry: &Entry, now: Timestamp) -> bool {
-        let is_dead = self.leases == Leases::EndAtBoot && entry.is_earlier;
+    pub(super) fn is_settled(&self, entry: &Entry, now: Timestamp) -> bool {
         entry.is_damaged
-            || now < entry.marks.settled_until && !(is_dead && entry.marks.is_claimed())
+            || now < entry.marks.settled_until
+                && !(entry.marks.is_claimed() && self.is_ended(entry))
     }
 
-    fn read(&self, id: &RecordId, entry: &Entry) -> Result<Record, Trouble> {
+    /// Whether a claim ended with the process that held it.
+    fn is_ended(&self, entry: &Entry) -> bool {
+        let Place { segment, offset, .. } = entry.record;
+        let boot = (self.boot.segment, self.boot.offset);
+        self.leases == Leases::EndAtBoot && (segment, u64::from(offset)) < boot
+    }
+
+    pub(super) fn read(&self, id: &RecordId, entry: &Entry) -> Result<Record, Trouble> {
         if entry.is_damaged {
             return Err(damaged(id, "its frame was found to be damaged"));
         }
@@ -285,8 +211,7 @@ impl Records {
             None => record,
         };
         if let State::Claimed { lease_until } = &mut record.state
-            && entry.is_earlier
-            && self.leases == Leases::EndAtBoot
+            && self.is_ended(entry)
         {
             *lease_until = Timestamp::default();
         }
@@ -318,7 +243,7 @@ impl Records {
         match fits {
             true => Ok(payload),
             // It was erased since, and what it said was overwritten.
-            false if self.index.get(id) != Some(*entry) => Err(Trouble::Moved),
+            false if self.entry(id)? != Some(*entry) => Err(Trouble::Moved),
             false => Err(damaged(id, "the checksum does not fit")),
         }
     }

@@ -28,7 +28,7 @@ impl Records {
     pub(super) fn erased(&self, ids: &[RecordId]) -> Result<Erased, Trouble> {
         let mut erased = Erased::new();
         for id in ids {
-            let entry = self.index.get(id).filter(|entry| entry.marks.state == TOMBSTONE);
+            let entry = self.entry(id)?.filter(|entry| entry.marks.state == TOMBSTONE);
             let Some(place) = entry.map(|entry| entry.record) else { continue };
             let Some(segment) = self.segments.get(place.segment) else { continue };
             let head = Reading::from(&segment, place.offset.into()).head();

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
@@ -15,7 +16,9 @@ use crate::private_files;
 pub(super) const START: u64 = 28;
 const SUM_AT: usize = 24;
 const NAME: &[u8; 8] = b"selfsame";
-const FORMAT: u32 = 1;
+/// Since the second format the log says which segments it has left behind.
+const FORMAT: u32 = 2;
+const FORMAT_WITHOUT_FLOOR: u32 = 1;
 
 const PREFIX: &str = "records-";
 const SUFFIX: &str = ".log";
@@ -33,6 +36,8 @@ pub(super) struct Segment {
     file: File,
     /// How much of it was written beforehand.
     pub(super) capacity: u64,
+    /// Whether it is of a version that did not note which older segments are needed.
+    pub(super) is_without_floor: bool,
 }
 
 impl Segment {
@@ -40,11 +45,11 @@ impl Segment {
     pub(super) fn create(folder: &Path, number: u32, size: u64) -> io::Result<Self> {
         let unfinished = folder.join(UNFINISHED);
         let salt = Salt(getrandom::u64().expect("the system has random bytes"));
-        let made = Self::fill(&unfinished, &start(number, salt), size).and_then(|file| {
+        let made = Self::fill(&unfinished, &start(FORMAT, number, salt), size).and_then(|file| {
             let path = folder.join(format!("{PREFIX}{number:08}{SUFFIX}"));
             fs::rename(&unfinished, &path)?;
             private_files::sync_folder(folder)?;
-            Ok(Self { number, salt, path, file, capacity: size })
+            Ok(Self { number, salt, path, file, capacity: size, is_without_floor: false })
         });
         if made.is_err() {
             // Half a segment would only take room from others.
@@ -83,13 +88,6 @@ impl Segment {
             }
         }
         segments.sort_by_key(|segment| segment.number);
-        let missing = segments.windows(2).find(|pair| pair[0].number + 1 != pair[1].number);
-        if let Some(pair) = missing {
-            return Err(OpenError::Damaged {
-                path: pair[0].path.clone(),
-                what: "the file after it is missing".to_owned(),
-            });
-        }
         Ok(segments)
     }
 
@@ -112,14 +110,27 @@ impl Segment {
         };
         let salt = found[16..SUM_AT].try_into().expect("8 bytes");
         let salt = Salt(u64::from_le_bytes(salt));
-        if found != start(number, salt) {
+        let is_without_floor = found == start(FORMAT_WITHOUT_FLOOR, number, salt);
+        if found != start(FORMAT, number, salt) && !is_without_floor {
             return Err(not_ours(path, &found));
         }
-        Ok(Self { number, salt, path, file, capacity })
+        Ok(Self { number, salt, path, file, capacity, is_without_floor })
     }
 
     pub(super) fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         write_all_at(&self.file, bytes, at)
+    }
+
+    /// Writes a part of it once more, durably. After a sync that failed the system may show what the
+    /// disk has not got, and would never write it by itself.
+    pub(super) fn write_again(&self, part: Range<u64>) -> io::Result<()> {
+        let mut at = part.start;
+        while at < part.end {
+            let len = STEP.min(usize::try_from(part.end - at).unwrap_or(usize::MAX));
+            self.write(&self.read(len, at)?, at)?;
+            at += len as u64;
+        }
+        self.sync()
     }
 
     /// Returns when all that was written is on the disk.
@@ -153,10 +164,10 @@ impl Segment {
     }
 }
 
-fn start(number: u32, salt: Salt) -> [u8; START as usize] {
+fn start(format: u32, number: u32, salt: Salt) -> [u8; START as usize] {
     let mut bytes = [0; START as usize];
     bytes[..8].copy_from_slice(NAME);
-    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[8..12].copy_from_slice(&format.to_le_bytes());
     bytes[12..16].copy_from_slice(&number.to_le_bytes());
     bytes[16..SUM_AT].copy_from_slice(&salt.0.to_le_bytes());
     let sum = crc32fast::hash(&bytes[..SUM_AT]);
@@ -182,17 +193,17 @@ fn number_of(path: &Path) -> Option<u32> {
 }
 
 #[cfg(unix)]
-fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
+pub(super) fn write_all_at(file: &File, bytes: &[u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
 }
 
 #[cfg(unix)]
-fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
+pub(super) fn read_exact_at(file: &File, bytes: &mut [u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, at)
 }
 
 #[cfg(windows)]
-fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+pub(super) fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let written = std::os::windows::fs::FileExt::seek_write(file, bytes, at)?;
         bytes = &bytes[written..];
@@ -202,7 +213,7 @@ fn write_all_at(file: &File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
 }
 
 #[cfg(windows)]
-fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
+pub(super) fn read_exact_at(file: &File, mut bytes: &mut [u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         let read = std::os::windows::fs::FileExt::seek_read(file, bytes, at)?;
         if read == 0 {

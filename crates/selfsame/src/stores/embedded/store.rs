@@ -5,30 +5,33 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
-    Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Filter, Find,
+    Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
     Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
     StoreError, Sweep, Swept, Timestamp, wire,
 };
 
 use super::ledger::Ledger;
-use super::records::Stretch;
+use super::note::NotedSegment;
+use super::records::BITE;
+use super::scan::{DueScan, States, Stretch};
+use super::segment::START;
 use super::{EmbeddedStore, scrub};
+use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
 
-/// Where the next sweep goes on: first through the records, then through old segments.
+/// Where the next sweep goes on.
 #[derive(Clone, Copy)]
 pub(super) enum Cursor {
-    Records {
-        after: Option<RecordId>,
-    },
+    /// Records that are claimed or held.
+    Open { after: Option<RecordId> },
+    /// Closed records, segment by segment: the one that is being scanned, or the next from a number on.
+    Closed { scan: Option<DueScan>, next: u32 },
     /// How far the oldest segment, by its number, was looked through.
-    Segments {
-        surveyed: Option<(u32, u64)>,
-    },
+    Oldest { surveyed: Option<(u32, u64)> },
 }
 
 impl Default for Cursor {
     fn default() -> Self {
-        Self::Records { after: None }
+        Self::Open { after: None }
     }
 }
 
@@ -45,7 +48,7 @@ impl Store for EmbeddedStore {
         {
             return Ok(claimed);
         }
-        if self.records.index.get(&ask.id).is_some()
+        if self.records.entry(&ask.id).is_ok_and(|entry| entry.is_some())
             && let Some(claimed) = self.settled(ask).await?
         {
             return Ok(claimed);
@@ -97,7 +100,7 @@ impl Store for EmbeddedStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         // Requests with new keys beyond a limit come by the thousands: they need no reading thread.
-        if self.records.index.get(id).is_none() {
+        if self.records.entry(id).is_ok_and(|entry| entry.is_none()) {
             return Ok(None);
         }
         let id = *id;
@@ -108,77 +111,169 @@ impl Store for EmbeddedStore {
 #[async_trait]
 impl Sweep for EmbeddedStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
-        let cursor = *self.cursor.lock();
-        let (swept, next) = match cursor {
-            Cursor::Records { after } => self.sweep_records(after, most).await?,
-            Cursor::Segments { surveyed } => (Swept::default(), self.tidy(surveyed).await?),
-        };
-        *self.cursor.lock() = next.unwrap_or_default();
-        Ok(Swept { finished: next.is_none(), ..swept })
+        let mut swept = Swept::default();
+        let mut left = most;
+        // It goes on until it did something, as far as it may.
+        while left > 0 && !swept.finished {
+            let cursor = *self.cursor.lock();
+            let Step { done, next } = match cursor {
+                Cursor::Open { after } => self.sweep_open(after, left).await?,
+                Cursor::Closed { scan, next } => self.sweep_closed(scan, next, left).await?,
+                Cursor::Oldest { surveyed } => self.clear_oldest(surveyed).await?,
+            };
+            *self.cursor.lock() = next.unwrap_or_default();
+            let is_part = matches!(
+                (cursor, next),
+                (
+                    _,
+                    Some(
+                        Cursor::Closed { scan: Some(_), .. } | Cursor::Oldest { surveyed: Some(_) }
+                    )
+                )
+            );
+            left -= left.min(done.removed + done.buried + done.held.len());
+            swept.removed += done.removed;
+            swept.buried += done.buried;
+            swept.held.extend(done.held);
+            swept.finished = next.is_none();
+            if is_part {
+                break;
+            }
+        }
+        Ok(swept)
     }
 }
 
+/// A part of a pass through the store.
+struct Step {
+    done: Swept,
+    /// Where to go on, unless the pass is over.
+    next: Option<Cursor>,
+}
+
 impl EmbeddedStore {
-    /// Does what is due to some records. Also tells where to go on, unless all is done.
-    async fn sweep_records(
-        &self,
-        after: Option<RecordId>,
-        most: usize,
-    ) -> Result<(Swept, Option<Cursor>), StoreError> {
+    /// Does what is due to some records that are claimed or held.
+    async fn sweep_open(&self, after: Option<RecordId>, most: usize) -> Result<Step, StoreError> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let due = self.looks.ask(move |records| Ok(records.due(from, most))).await?;
+        let due = self.looks.ask(move |records| records.due_open(from, most)).await?;
         let Stretch { sightings, next } = due;
-        let swept = self.writes.ask(move |ledger| Ok(ledger.sweep(sightings))).await?;
+        let done = self.writes.ask(move |ledger| Ok(ledger.sweep(sightings))).await?;
         let next = match next {
-            Some(last) => Some(Cursor::Records { after: Some(last) }),
-            None => self.tidy(None).await?,
+            Some(last) => Cursor::Open { after: Some(last) },
+            None => Cursor::Closed { scan: None, next: 0 },
         };
-        Ok((swept, next))
+        Ok(Step { done, next: Some(next) })
     }
 
-    /// Takes old segments away, and writes a part of one anew of which little is needed. Tells where
-    /// to go on, unless all is done.
-    async fn tidy(&self, surveyed: Option<(u32, u64)>) -> Result<Option<Cursor>, StoreError> {
-        let removal = self.writes.ask(|ledger| {
-            ledger.remove_unneeded();
-            Ok(())
+    /// Does what is due to some closed records of one segment.
+    async fn sweep_closed(
+        &self,
+        scan: Option<DueScan>,
+        next: u32,
+        most: usize,
+    ) -> Result<Step, StoreError> {
+        let segments = &self.records.segments;
+        let from = scan.map_or(next, |scan| scan.segment);
+        let Some(segment) = segments.first_due(from, self.records.clock.now()) else {
+            let next = Some(Cursor::Oldest { surveyed: None });
+            return Ok(Step { done: Swept::default(), next });
+        };
+        let going_on = scan.filter(|scan| scan.segment == segment.number);
+        let mut scan = going_on.unwrap_or_else(|| {
+            segments.begin_scan(segment.number);
+            DueScan::of(&segment)
         });
-        removal.await?;
+        let number = segment.number;
+        let scanned = self.looks.ask(move |records| {
+            let stretch = records.due_closed(&segment, &mut scan, most)?;
+            Ok((scan, stretch))
+        });
+        let (scan, Stretch { sightings, next }) = scanned.await?;
+        let done = self.writes.ask(move |ledger| Ok(ledger.sweep(sightings))).await?;
+        let next = match next {
+            Some(()) => Cursor::Closed { scan: Some(scan), next: number },
+            None => {
+                segments.end_scan(number, scan.due);
+                Cursor::Closed { scan: None, next: number + 1 }
+            }
+        };
+        Ok(Step { done, next: Some(next) })
+    }
+
+    /// Takes old segments away, and writes a part of one anew of which little is needed.
+    async fn clear_oldest(&self, surveyed: Option<(u32, u64)>) -> Result<Step, StoreError> {
+        self.remove_unneeded().await?;
         let survey = self.looks.ask(move |records| {
             let Some(oldest) = records.segments.oldest_if_wasteful() else { return Ok(None) };
             let from = surveyed.filter(|(number, _)| *number == oldest.number).map(|(_, at)| at);
             Ok(Some((oldest.number, records.survey(&oldest, from)?)))
         });
-        let Some((number, Stretch { sightings, next })) = survey.await? else { return Ok(None) };
-        let rewriting = self.writes.ask(move |ledger| {
-            ledger.rewrite(sightings);
+        let mut next = None;
+        if let Some((number, Stretch { sightings, next: at })) = survey.await? {
+            let rewriting = self.writes.ask(move |ledger| {
+                ledger.rewrite(sightings);
+                Ok(())
+            });
+            rewriting.await?;
+            next = Some(Cursor::Oldest { surveyed: at.map(|at| (number, at)) });
+        }
+        Ok(Step { done: Swept::default(), next })
+    }
+
+    /// Takes away the segments of which nothing is needed. The index has to know that durably before:
+    /// a start must find no record in a file that is gone.
+    async fn remove_unneeded(&self) -> Result<(), StoreError> {
+        let first_needed = self.records.segments.first_needed();
+        if first_needed == self.records.segments.oldest() {
+            return Ok(());
+        }
+        let noting = self.writes.ask(|ledger| {
+            ledger.rotate_index();
             Ok(())
         });
-        rewriting.await?;
-        Ok(Some(Cursor::Segments { surveyed: next.map(|at| (number, at)) }))
+        noting.await?;
+        if !self.looks.ask(|records| Ok(records.index.wait_until_durable())).await? {
+            // The index tells that it cannot be written; the next pass tries again.
+            return Ok(());
+        }
+        let leaving = self.writes.ask(move |ledger| {
+            ledger.leave_behind(first_needed);
+            Ok(())
+        });
+        leaving.await?;
+        let removal = self.writes.ask(move |ledger| {
+            ledger.remove_before(first_needed);
+            Ok(())
+        });
+        removal.await
     }
 }
 
 impl EmbeddedStore {
-    /// The records behind `after` that `filter` lets through. All must be read for that, so it is done
-    /// in bites: nobody waits for long, and no time runs out.
-    async fn find_matching(
-        &self,
-        filter: &Filter,
-        mut after: Option<RecordId>,
-        most: usize,
-    ) -> Result<Vec<Record>, StoreError> {
-        let mut found = Vec::new();
-        loop {
-            let filter = filter.clone();
-            let bite = self.looks.ask(move |records| records.matching(&filter, after)).await?;
-            found.extend(bite.found);
-            after = bite.next;
-            if found.len() >= most || after.is_none() {
-                found.truncate(most);
-                return Ok(found);
+    /// Counts records segment by segment, where what is known of a segment may have changed by itself.
+    async fn count_states(&self) -> Result<States, StoreError> {
+        let now = self.records.clock.now();
+        let mut states = States::default();
+        for NotedSegment { number, needs, .. } in self.records.segments.noted() {
+            let is_due = needs.due <= now;
+            for (state, count) in needs.states.iter().enumerate() {
+                let is_counted = [CLAIMED, HELD].contains(&(state as u8)) || !is_due;
+                states[state] += if is_counted { *count } else { 0 };
+            }
+            let Some(segment) = self.records.segments.get(number).filter(|_| is_due) else {
+                continue;
+            };
+            let mut from = Some(START);
+            while from.is_some() {
+                let segment = segment.clone();
+                let counting = self.looks.ask(move |records| {
+                    let next = records.count_closed(&segment, from, &mut states)?;
+                    Ok((states, next))
+                });
+                (states, from) = counting.await?;
             }
         }
+        Ok(states)
     }
 
     /// Overwrites what the log says of records that are tombstones now. See `scrub` for why these are
@@ -205,11 +300,30 @@ impl EmbeddedStore {
 #[async_trait]
 impl Inspect for EmbeddedStore {
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError> {
-        if let Find::Matching { filter, after } = find {
-            return self.find_matching(filter, *after, most).await;
+        let after = match find {
+            Find::Abandoned { after } | Find::Matching { after, .. } => *after,
+            Find::Key(_) | Find::IdPrefix(_) | Find::Held => None,
+        };
+        let mut from = match find {
+            Find::IdPrefix(prefix) => match id_range(prefix) {
+                Some((first, _)) => Bound::Included(RecordId::from_bytes(first)),
+                None => return Ok(Vec::new()),
+            },
+            _ => after.map_or(Bound::Unbounded, Bound::Excluded),
+        };
+        // In bites: nobody waits for long, and no time runs out.
+        let mut found = Vec::new();
+        loop {
+            let meant = find.clone();
+            let bite = self.looks.ask(move |records| records.find(&meant, from)).await?;
+            found.extend(bite.found);
+            match bite.next {
+                Some(last) if found.len() < most => from = Bound::Excluded(last),
+                _ => break,
+            }
         }
-        let find = find.clone();
-        self.looks.ask(move |records| records.find(&find, most)).await
+        found.truncate(most);
+        Ok(found)
     }
 
     async fn resolve(
@@ -237,7 +351,25 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn count(&self) -> Result<Count, StoreError> {
-        self.looks.ask(|records| records.count()).await
+        let mut states = self.count_states().await?;
+        // A claim may be dead by now, and its key held.
+        let unsettled = self.looks.ask(|records| Ok(records.unsettled_claims())).await?;
+        for bite in unsettled.chunks(BITE) {
+            let bite = bite.to_vec();
+            let counting = self.looks.ask(move |records| {
+                for id in &bite {
+                    states[usize::from(CLAIMED)] = states[usize::from(CLAIMED)].saturating_sub(1);
+                    records.count_seen(id, &mut states)?;
+                }
+                Ok(states)
+            });
+            states = counting.await?;
+        }
+        let mut count = Count::default();
+        for (state, records) in (0_u8..).zip(states) {
+            count_state(&mut count, state, records);
+        }
+        Ok(count)
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

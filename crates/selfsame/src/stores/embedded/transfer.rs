@@ -11,12 +11,16 @@ use crate::stores::transfer::{Imported, JournalRow, Transfer};
 #[async_trait]
 impl Transfer for EmbeddedStore {
     async fn ids(&self) -> Result<Vec<RecordId>, StoreError> {
-        let walk = self.looks.ask(|records| {
-            let mut ids = Vec::new();
-            records.index.walk(Bound::Unbounded, usize::MAX, |id, _| ids.push(*id));
-            Ok(ids)
-        });
-        walk.await
+        let mut ids = Vec::new();
+        let mut from = Bound::Unbounded;
+        loop {
+            let bite = self.looks.ask(move |records| records.ids(from)).await?;
+            ids.extend(bite.found);
+            match bite.next {
+                Some(last) => from = Bound::Excluded(last),
+                None => return Ok(ids),
+            }
+        }
     }
 
     async fn import(&self, record: &Record) -> Result<Imported, StoreError> {
@@ -42,6 +46,6 @@ impl Transfer for EmbeddedStore {
     }
 
     async fn version(&self) -> Result<String, StoreError> {
-        Ok("log format 1".to_owned())
+        Ok("log format 2".to_owned())
     }
 }
