@@ -49,25 +49,116 @@ fn the_records_of_an_earlier_version_are_refused_and_left_alone() {
     assert!(error.to_string().contains("earlier version"), "{error}");
 }
 
-#[tokio::test]
-async fn a_missing_file_is_a_store_that_does_not_open() {
+#[test]
+fn a_second_store_is_refused_though_the_lock_file_was_removed() {
     let folder = folder();
-    let store = open(&folder);
-    for at in 0..3 {
-        complete_with(&store, &format!("key-{at}"), &vec![7; 1024 * 1024]).await;
-    }
-    drop(store);
-    let segments = segments(&folder);
-    assert!(segments.len() > 2);
-    let facts = folder.path().join("facts");
-    for missing in segments[1..].iter().chain([&facts]) {
-        let aside = folder.path().join("aside");
-        fs::rename(missing, &aside).expect("it can be moved");
-        let error = refused(folder.path());
-        assert!(matches!(error, OpenError::Damaged { .. } | OpenError::File { .. }), "{error}");
-        fs::rename(&aside, missing).expect("it can be moved");
-    }
+    let first = open(&folder);
+    fs::remove_file(folder.path().join("lock")).expect("it is there");
+    assert!(matches!(refused(folder.path()), OpenError::InUse { .. }));
+    drop(first);
     open(&folder);
+}
+
+/// What is done to a file of a store that was closed.
+const HARMS: [(&str, fn(&Path)); 3] = [
+    ("removed", |path| fs::remove_file(path).expect("it can be removed")),
+    ("cut in half", |path| {
+        let bytes = fs::read(path).expect("it can be read");
+        fs::write(path, &bytes[..bytes.len() / 2]).expect("it can be written");
+    }),
+    ("without its last page", |path| {
+        let mut bytes = fs::read(path).expect("it can be read");
+        let start = bytes.len().saturating_sub(4096);
+        bytes[start..].fill(0);
+        fs::write(path, bytes).expect("it can be written");
+    }),
+];
+
+/// A store of 40 keys in several segments, some of which were left behind, and of several tables.
+async fn fill(folder: &TempDir, clock: &Arc<SettableClock>) -> Vec<Ask> {
+    let options = || EmbeddedOptions::default().clock(clock.clone());
+    let store = reopen(folder, options());
+    store.set_fact("secret", b"hidden").await.expect("the store works");
+    complete_with(&store, "expired", &vec![7; 1024 * 1024]).await;
+    clock.pass(RETENTION);
+    let mut asks = Vec::new();
+    for at in 0..20 {
+        asks.push(complete_with(&store, &format!("first-{at}"), &vec![7; 200 * 1024]).await);
+    }
+    clock.pass(MARGIN);
+    sweep_all(&store).await;
+    expiry::eventually("the first file is gone", || !segments(folder)[0].ends_with("records-00000001.log")).await;
+    drop(store);
+    let store = reopen(folder, options());
+    for at in 0..20 {
+        asks.push(complete_with(&store, &format!("second-{at}"), b"done").await);
+    }
+    asks
+}
+
+fn all_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("the folder is there");
+    let paths = entries.map(|entry| entry.expect("it can be read").path());
+    paths.flat_map(|path| if path.is_dir() { all_files(&path) } else { vec![path] }).collect()
+}
+
+/// Whichever file is harmed: the store does not open and names it, or no key runs again.
+#[tokio::test]
+async fn no_key_runs_again_in_silence_because_a_file_is_gone_or_cut() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let asks = fill(&folder, &clock).await;
+    let files = all_files(folder.path());
+    let tables = files.iter().filter(|path| path.parent() != Some(folder.path())).count();
+    assert!(segments(&folder).len() > 2 && tables > 1, "{files:?}");
+    let (mut refused, mut whole) = (0, 0);
+    for file in files {
+        for (name, harm) in HARMS {
+            let copy = copy_of(&folder);
+            let harmed = copy.path().join(file.strip_prefix(folder.path()).expect("it is in it"));
+            harm(&harmed);
+            let options = EmbeddedOptions::default().clock(clock.clone());
+            let store = match EmbeddedStore::open(copy.path(), options) {
+                Ok(store) => store,
+                Err(error @ (OpenError::Damaged { .. } | OpenError::Foreign { .. })) => {
+                    assert!(error.to_string().contains(".log") || error.to_string().contains("facts"));
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => panic!("{} {name}: {error}", file.display()),
+            };
+            for ask in &asks {
+                match store.claim(&retry(ask)).await {
+                    Ok(Claimed::Replay(_)) => {}
+                    Err(error) if error.is_damaged() => {}
+                    other => panic!("{} {name}: {other:?}", file.display()),
+                }
+            }
+            whole += 1;
+        }
+    }
+    assert!(refused > 5 && whole > 5, "{refused} refused, {whole} whole");
+}
+
+/// Files that are written while the process is killed are the end of the log, no more.
+#[tokio::test]
+async fn the_oldest_and_the_newest_file_are_missed() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    fill(&folder, &clock).await;
+    let segments = segments(&folder);
+    for has_index in [true, false] {
+        for missing in &segments {
+            let copy = copy_of(&folder);
+            if !has_index {
+                remove_index(&copy);
+            }
+            let name = missing.file_name().expect("a file has a name");
+            fs::remove_file(copy.path().join(name)).expect("it can be removed");
+            let error = refused(copy.path());
+            let is_last = missing == segments.last().expect("there are segments");
+            let text = if is_last { "after it is missing" } else { "is missing" };
+            assert!(error.to_string().contains(text), "{error}");
+        }
+    }
 }
 
 #[tokio::test]

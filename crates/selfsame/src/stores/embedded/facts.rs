@@ -36,9 +36,16 @@ impl FactsFile {
                 new.write().map_err(|source| OpenError::File { path, source: source.into() })?;
                 return Ok(new);
             }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::Damaged { path, what: "it is missing".to_owned() });
+            }
             Err(source) => return Err(OpenError::File { path, source: source.into() }),
         };
         Ok(Self { folder, known })
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Vec<u8>> {

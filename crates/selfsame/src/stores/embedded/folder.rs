@@ -1,4 +1,7 @@
 //! The store's folder: made if missing, and locked, because one folder serves one process.
+//!
+//! The lock is on the folder itself where the system allows that, because a file in it may be removed.
+//! The file `lock` tells who has it.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -10,7 +13,7 @@ use crate::private_files;
 /// The folder, ours until this is dropped.
 pub(super) struct Folder {
     path: PathBuf,
-    _lock: File,
+    _locks: Vec<File>,
 }
 
 impl Folder {
@@ -19,7 +22,11 @@ impl Folder {
         let locked =
             private_files::make_folder(&path).and_then(|()| lock_file(&path)).and_then(lock);
         match locked {
-            Ok(Lock::Ours(lock)) => Ok(Self { path, _lock: lock }),
+            Ok(Lock::Ours(lock)) => match lock_folder(&path) {
+                Ok(Some(of_folder)) => Ok(Self { path, _locks: vec![lock, of_folder] }),
+                Ok(None) => Err(OpenError::InUse { path, holder: "another process".to_owned() }),
+                Err(source) => Err(OpenError::Folder { path, source }),
+            },
             Ok(Lock::Theirs { pid }) => {
                 let holder =
                     pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
@@ -42,6 +49,23 @@ impl Folder {
 enum Lock {
     Ours(File),
     Theirs { pid: Option<u32> },
+}
+
+/// Locks the folder itself; none where somebody else has it locked.
+#[cfg(unix)]
+fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+    let folder = File::open(folder)?;
+    match folder.try_lock() {
+        Ok(()) => Ok(Some(folder)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// A folder cannot be locked here, and a file that is locked cannot be removed.
+#[cfg(not(unix))]
+fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+    lock_file(folder).map(Some)
 }
 
 fn lock_file(folder: &Path) -> io::Result<File> {

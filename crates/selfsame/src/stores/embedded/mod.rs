@@ -53,6 +53,7 @@ pub use trouble::OpenError;
 
 use facts::FactsFile;
 use folder::Folder;
+use index::Index;
 use jobs::Queue;
 use ledger::Ledger;
 use log::Log;
@@ -117,6 +118,11 @@ impl EmbeddedStore {
         let mut segments = Segment::open_all(folder.path())?;
         let facts = FactsFile::open(folder.path(), segments.is_empty())?;
         if segments.is_empty() {
+            // A folder that was only begun has neither.
+            if !facts.is_empty() || Index::has_tables(folder.path()) {
+                let path = Segment::path(folder.path(), 1);
+                return Err(OpenError::Damaged { path, what: "the log is missing".to_owned() });
+            }
             let first = Segment::create(folder.path(), 1, FIRST_SEGMENT);
             segments.push(first.map_err(|error| folder.failure(error))?);
         }

@@ -41,12 +41,17 @@ pub(super) struct Segment {
 }
 
 impl Segment {
+    /// The file of a segment.
+    pub(super) fn path(folder: &Path, number: u32) -> PathBuf {
+        folder.join(format!("{PREFIX}{number:08}{SUFFIX}"))
+    }
+
     /// Makes a segment of this size. It has its name only when it is whole.
     pub(super) fn create(folder: &Path, number: u32, size: u64) -> io::Result<Self> {
         let unfinished = folder.join(UNFINISHED);
         let salt = Salt(getrandom::u64().expect("the system has random bytes"));
         let made = Self::fill(&unfinished, &start(FORMAT, number, salt), size).and_then(|file| {
-            let path = folder.join(format!("{PREFIX}{number:08}{SUFFIX}"));
+            let path = Self::path(folder, number);
             fs::rename(&unfinished, &path)?;
             private_files::sync_folder(folder)?;
             Ok(Self { number, salt, path, file, capacity: size, is_without_floor: false })

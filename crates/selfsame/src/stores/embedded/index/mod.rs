@@ -146,6 +146,11 @@ impl Index {
         Ok(Opened { index: Self { shared, threads: Mutex::new(threads) }, note })
     }
 
+    /// Whether there is anything of an index in the store's folder.
+    pub(super) fn has_tables(store: &Path) -> bool {
+        fs::read_dir(store.join(FOLDER)).is_ok_and(|mut files| files.next().is_some())
+    }
+
     /// Removes what the index in the store's folder holds, so that it is made anew from the log.
     pub(super) fn remove(store: &Path) -> io::Result<()> {
         match fs::remove_dir_all(store.join(FOLDER)) {
