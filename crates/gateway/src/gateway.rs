@@ -71,7 +71,8 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let Opened { store, audit, redis, size } = installation::open_store(&config, &seal).await?;
+        let Opened { store, audit, redis, disk, size } =
+            installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
         let limit = config.store_bytes_max;
         let watch = |size| Arc::new(StoreWatch::new(size, limit, idempotency.clone()));
@@ -139,6 +140,7 @@ impl Gateway {
             live: live.clone(),
             store: store.clone(),
             redis,
+            disk,
             keys: idempotency.admin_service(),
             metrics,
             token,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use selfsame::seal::Seal;
 use selfsame::stores::{
-    EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, NearStore, PostgresOptions,
-    PostgresStore, RedisHealth, RedisOptions, RedisStore, SealedStore, SplitStore, TieredOptions,
-    TieredStore,
+    EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases, MemoryStore, Migrations, NearStore,
+    PostgresOptions, PostgresStore, RedisHealth, RedisOptions, RedisStore, SealedStore, SplitStore,
+    TieredOptions, TieredStore,
 };
 use selfsame::{Idempotency, Secret, Spool, Sweeping};
 use selfsame_core::{AttemptId, Filter, Find, FullStore};
@@ -49,13 +49,15 @@ pub(crate) struct Opened {
     pub(crate) audit: Option<Audit>,
     /// Health of a Redis that has claims.
     pub(crate) redis: Option<RedisHealth>,
+    /// Health of the disk that has the records, if it is this machine's.
+    pub(crate) disk: Option<EmbeddedHealth>,
     /// Size of a store that knows it.
     pub(crate) size: Option<StoreSize>,
 }
 
 /// Opens the configured store, whose records are sealed by `seal`, and the audit log.
 pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
-    let (mut table, mut redis, mut size) = (None, None, None);
+    let (mut table, mut redis, mut disk, mut size) = (None, None, None, None);
     let mut store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
@@ -64,6 +66,7 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
             let options = EmbeddedOptions::default().leases(Leases::Keep);
             let open = move || EmbeddedStore::open(&opened, options);
             let store = Arc::new(tokio::task::spawn_blocking(open).await??);
+            disk = Some(store.health());
             let (store_of, folder) = (Arc::downgrade(&store), folder.clone());
             size = Some(StoreSize::File { store: store_of, folder });
             store
@@ -110,7 +113,7 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
         store = Arc::new(NearStore::new(store, bytes_max));
     }
     let store = Arc::new(SealedStore::new(store, seal.clone()));
-    Ok(Opened { store, audit, redis, size })
+    Ok(Opened { store, audit, redis, disk, size })
 }
 
 /// How the configured database is opened.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use metrics_exporter_prometheus::PrometheusHandle;
 use selfsame::admin::AdminService;
-use selfsame::stores::RedisHealth;
+use selfsame::stores::{EmbeddedHealth, RedisHealth};
 use selfsame_core::{FullStore, RecordId};
 use tokio_util::sync::CancellationToken;
 
@@ -30,6 +30,8 @@ pub(crate) struct Admin {
     pub(crate) store: Arc<dyn FullStore>,
     /// Health of the Redis that has the claims, if one has.
     pub(crate) redis: Option<RedisHealth>,
+    /// Health of the disk that has the records, if it is this machine's.
+    pub(crate) disk: Option<EmbeddedHealth>,
     pub(crate) keys: AdminService,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) token: Token,
@@ -40,7 +42,7 @@ pub(crate) struct Admin {
 
 const INDEX: &str = "Selfsame, admin listener\n\n\
     /metrics        for Prometheus\n\
-    /healthz        the process lives\n\
+    /healthz        the process lives, and its disk did not fail\n\
     /readyz         the store can be reached, takes new keys, and no shutdown is under way\n\
     /api/v1/keys    ?find=KEY or ?find=RECORD-ID; or by ?state=, tenant=, tenant_name=,\n\
     \x20               route=, since=, limit=; without any, the keys that are held\n\
@@ -61,8 +63,7 @@ pub(crate) async fn serve(listener: InternalListener, admin: Arc<Admin>) {
     let keys = Router::new()
         .nest_service("/api/v1", admin.keys.clone())
         .layer(middleware::from_fn_with_state(admin.clone(), auth::by_method));
-    let health =
-        Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(ready));
+    let health = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready));
     let router = health
         .merge(
             reading
@@ -97,9 +98,27 @@ async fn metrics(State(admin): State<Arc<Admin>>) -> String {
     admin.metrics.render()
 }
 
+/// Says whether a restart would help.
+async fn healthy(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
+    match admin.disk.as_ref().and_then(EmbeddedHealth::failure) {
+        None => (StatusCode::OK, "ok\n".into()),
+        Some(cause) => {
+            let text = format!(
+                "the store: the disk failed ({cause}), and nothing is written until a restart; mend it, \
+                 then restart\n"
+            );
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    }
+}
+
 async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     if admin.stop.is_cancelled() {
         return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".into());
+    }
+    let (status, text) = healthy(State(admin.clone())).await;
+    if status != StatusCode::OK {
+        return (status, text);
     }
     if let Some(time) = admin.redis.as_ref().and_then(RedisHealth::closed_for) {
         let text = format!(

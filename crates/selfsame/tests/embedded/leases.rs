@@ -27,3 +27,16 @@ async fn each_of_many_renewals_at_once_is_answered() {
         }
     }
 }
+
+/// Its owner would run beside whoever takes over.
+#[tokio::test]
+async fn a_claim_that_is_over_when_it_is_written_is_not_granted() {
+    let folder = folder();
+    let store = open(&folder);
+    let none = Ask { lease: Duration::ZERO, ..ask("none") };
+    let error = store.claim(&none).await.expect_err("no disk is so fast");
+    assert_eq!(error.kind(), StoreErrorKind::MayHaveLanded);
+    let cancelled = store.cancel(&none.id, none.attempt_id).await;
+    assert_eq!(cancelled.expect("the store works"), Fenced::Applied);
+    run(&store, &Ask { lease: LEASE, ..retry(&none) }).await;
+}

@@ -87,7 +87,10 @@ async fn fill(folder: &TempDir, clock: &Arc<SettableClock>) -> Vec<Ask> {
     }
     clock.pass(MARGIN);
     sweep_all(&store).await;
-    expiry::eventually("the first file is gone", || !segments(folder)[0].ends_with("records-00000001.log")).await;
+    expiry::eventually("the first file is gone", || {
+        !segments(folder)[0].ends_with("records-00000001.log")
+    })
+    .await;
     drop(store);
     let store = reopen(folder, options());
     for at in 0..20 {
@@ -120,7 +123,9 @@ async fn no_key_runs_again_in_silence_because_a_file_is_gone_or_cut() {
             let store = match EmbeddedStore::open(copy.path(), options) {
                 Ok(store) => store,
                 Err(error @ (OpenError::Damaged { .. } | OpenError::Foreign { .. })) => {
-                    assert!(error.to_string().contains(".log") || error.to_string().contains("facts"));
+                    assert!(
+                        error.to_string().contains(".log") || error.to_string().contains("facts")
+                    );
                     refused += 1;
                     continue;
                 }

@@ -49,7 +49,7 @@ use parking_lot::Mutex;
 use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind, Timestamp};
 
 pub use options::{EmbeddedOptions, Leases};
-pub use trouble::OpenError;
+pub use trouble::{EmbeddedHealth, OpenError};
 
 use facts::FactsFile;
 use folder::Folder;
@@ -63,6 +63,7 @@ use recover::{Recovered, recover};
 use segment::Segment;
 use store::Cursor;
 use tender::Tender;
+use trouble::Health;
 use writer::Writer;
 
 use super::near::Near;
@@ -105,6 +106,7 @@ pub struct EmbeddedStore {
     records: Arc<Records>,
     cursor: Mutex<Cursor>,
     near: Near,
+    health: Arc<Health>,
 }
 
 impl EmbeddedStore {
@@ -132,14 +134,20 @@ impl EmbeddedStore {
         let (tender, tend) = Tender::new(folder.path().to_owned());
         let log = Log::new(records.clone(), tender, active, end);
         let ledger = Ledger::new(records.clone(), log, facts);
-        let writes = start_writing(ledger, tend, &options);
+        let health = Arc::<Health>::default();
+        let writes = start_writing(ledger, tend, health.clone(), &options);
         let writes = writes.map_err(|error| folder.failure(error))?;
         let started = |threads| {
             start_reading(&records, threads, &options).map_err(|error| folder.failure(error))
         };
         let (reads, looks) = (started(READERS)?, started(1)?);
         let (cursor, near) = (Mutex::default(), Near::new(NEAR_BYTES_MAX));
-        Ok(Self { reads, looks, writes, folder, records, cursor, near })
+        Ok(Self { reads, looks, writes, folder, records, cursor, near, health })
+    }
+
+    /// Health of the disk.
+    pub fn health(&self) -> EmbeddedHealth {
+        EmbeddedHealth { health: self.health.clone() }
     }
 
     /// Bytes of the log's files.
@@ -184,10 +192,11 @@ impl EmbeddedStore {
 fn start_writing(
     ledger: Ledger,
     tend: impl FnOnce() + Send + 'static,
+    health: Arc<Health>,
     options: &EmbeddedOptions,
 ) -> io::Result<Queue<Ledger>> {
     let (mut queue, jobs) = Queue::new(options.time_out, StoreErrorKind::MayHaveLanded);
-    let writer = Writer::new(ledger, jobs, queue.urgent());
+    let writer = Writer::new(ledger, jobs, queue.urgent(), health);
     queue.start("selfsame-tend", tend)?;
     queue.start("selfsame-write", || writer.run())?;
     Ok(queue)

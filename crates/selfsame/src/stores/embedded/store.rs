@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
     Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
-    StoreError, Sweep, Swept, Timestamp, wire,
+    StoreError, StoreErrorKind, Sweep, Swept, Timestamp, wire,
 };
+use tokio::time::Instant;
 
 use super::ledger::Ledger;
 use super::note::NotedSegment;
@@ -17,6 +18,9 @@ use super::scan::{DueScan, States, Stretch};
 use super::segment::START;
 use super::{EmbeddedStore, scrub};
 use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
+
+/// How often a claim is made that was over before it was granted.
+const CLAIMS_MAX: usize = 3;
 
 /// Where the next sweep goes on.
 #[derive(Clone, Copy)]
@@ -42,25 +46,17 @@ impl Store for EmbeddedStore {
     }
 
     async fn claim(&self, ask: &Ask) -> Result<Claimed, StoreError> {
-        let now = self.records.clock.now();
-        if let Some(record) = self.near.find(&ask.id, now)
-            && let (claimed, None) = selfsame_core::claim(Some(&*record), ask, now)
-        {
-            return Ok(claimed);
-        }
-        if self.records.entry(&ask.id).is_ok_and(|entry| entry.is_some())
-            && let Some(claimed) = self.settled(ask).await?
-        {
-            return Ok(claimed);
-        }
-        let written = ask.clone();
-        match self.writes.ask(move |ledger| ledger.claim(&written)).await {
-            // What needs no write is answered even while nothing can be written.
-            Err(error) if !error.is_damaged() => {
-                self.settled(ask).await.ok().flatten().ok_or(error)
+        for _ in 0..CLAIMS_MAX {
+            let begun = Instant::now();
+            let claimed = self.claim_once(ask).await?;
+            match &claimed {
+                // Whoever runs under it would be overtaken. Asking again renews it.
+                Claimed::Run(grant) if begun.elapsed() >= grant.lease.length => {}
+                _ => return Ok(claimed),
             }
-            written => written,
         }
+        let text = "the disk takes longer to write a claim than the claim would live";
+        Err(StoreError::new(StoreErrorKind::MayHaveLanded, text))
     }
 
     fn answered(&self, ask: &Ask) -> Option<Replay> {
@@ -250,6 +246,28 @@ impl EmbeddedStore {
 }
 
 impl EmbeddedStore {
+    async fn claim_once(&self, ask: &Ask) -> Result<Claimed, StoreError> {
+        let now = self.records.clock.now();
+        if let Some(record) = self.near.find(&ask.id, now)
+            && let (claimed, None) = selfsame_core::claim(Some(&*record), ask, now)
+        {
+            return Ok(claimed);
+        }
+        if self.records.entry(&ask.id).is_ok_and(|entry| entry.is_some())
+            && let Some(claimed) = self.settled(ask).await?
+        {
+            return Ok(claimed);
+        }
+        let written = ask.clone();
+        match self.writes.ask(move |ledger| ledger.claim(&written)).await {
+            // What needs no write is answered even while nothing can be written.
+            Err(error) if !error.is_damaged() => {
+                self.settled(ask).await.ok().flatten().ok_or(error)
+            }
+            written => written,
+        }
+    }
+
     /// Counts records segment by segment, where what is known of a segment may have changed by itself.
     async fn count_states(&self) -> Result<States, StoreError> {
         let now = self.records.clock.now();

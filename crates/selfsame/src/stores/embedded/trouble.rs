@@ -1,9 +1,10 @@
 //! What goes wrong: opening, one record, one batch, or the disk for good.
 
 use std::error::Error;
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 
@@ -134,6 +135,25 @@ impl Refusal {
 
     pub(super) fn error(&self) -> StoreError {
         StoreError::new(self.kind, self.message.clone())
+    }
+}
+
+/// Health of an embedded store's disk.
+#[derive(Clone)]
+pub struct EmbeddedHealth {
+    pub(super) health: Arc<Health>,
+}
+
+impl EmbeddedHealth {
+    /// The failure after which the store writes nothing more until it is opened again.
+    pub fn failure(&self) -> Option<&str> {
+        self.health.broken.get().map(String::as_str)
+    }
+}
+
+impl fmt::Debug for EmbeddedHealth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EmbeddedHealth({:?})", self.failure())
     }
 }
 

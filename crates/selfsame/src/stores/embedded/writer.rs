@@ -1,5 +1,6 @@
 //! The writing thread, the only one: one sync to the disk serves a batch of callers.
 
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
@@ -26,14 +27,18 @@ pub(super) struct Writer {
     ledger: Ledger,
     jobs: Receiver<Job<Ledger>>,
     urgent: Urgent<Ledger>,
-    health: Health,
+    health: Arc<Health>,
     usual_batch: f32,
     last_commit: Duration,
 }
 
 impl Writer {
-    pub(super) fn new(ledger: Ledger, jobs: Receiver<Job<Ledger>>, urgent: Urgent<Ledger>) -> Self {
-        let health = Health::default();
+    pub(super) fn new(
+        ledger: Ledger,
+        jobs: Receiver<Job<Ledger>>,
+        urgent: Urgent<Ledger>,
+        health: Arc<Health>,
+    ) -> Self {
         Self { ledger, jobs, urgent, health, usual_batch: 1.0, last_commit: Duration::ZERO }
     }
 
