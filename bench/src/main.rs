@@ -57,6 +57,8 @@ enum What {
     Honest(e2e::HonestLoad),
     #[command(hide = true)]
     Idle(losses::Location),
+    #[command(hide = true)]
+    WriteUntilKilled { folder: PathBuf },
 }
 
 /// How long, how often, and where to.
@@ -77,7 +79,10 @@ struct Options {
     /// Where records are kept meanwhile: a disk, not memory
     #[arg(long, value_name = "FOLDER", default_value = "target/bench-data")]
     data: PathBuf,
-    /// Only what has this in its name; of the stores: speed, size, expiry; of PostgreSQL also churn
+    /// Number of keys with `store --only scale`
+    #[arg(long, default_value_t = 1_000_000)]
+    keys: u64,
+    /// Only what has this in its name; of the stores: speed, size, expiry, scale; of PostgreSQL also churn
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// The gateway to measure
@@ -114,5 +119,6 @@ fn main() -> Result<()> {
         What::Attackers { attack, gateway } => e2e::serve_attackers(attack, gateway),
         What::Honest(load) => e2e::serve_honest(&load),
         What::Idle(location) => losses::serve_idle(&location),
+        What::WriteUntilKilled { folder } => store::write_until_killed(&folder),
     }
 }

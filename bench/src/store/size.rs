@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use selfsame::stores::EmbeddedOptions;
 
-use super::{open, work};
+use super::{open, scale, work};
 use crate::report::{Table, Target, number};
 
 const RECORDS: u64 = 100_000;
@@ -46,10 +46,7 @@ async fn weigh(folder: &Path, answer_bytes: usize) -> Result<f64> {
     work::fill(&store, 0..RECORDS, answer_bytes).await?;
     // Closing it moves the log into the file.
     drop(store);
-    let mut bytes = 0;
-    for entry in std::fs::read_dir(&data)? {
-        bytes += entry?.metadata()?.len();
-    }
+    let bytes = scale::bytes_of(&data)?;
     std::fs::remove_dir_all(&data)?;
     Ok(bytes as f64 / RECORDS as f64)
 }

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -166,9 +166,21 @@ pub(crate) async fn pairs<K: Keeper + ?Sized>(
     in_flight: usize,
     time: Duration,
 ) -> Result<Sample> {
+    pairs_of(keeper, in_flight, time, ANSWER_BYTES).await
+}
+
+/// As [`pairs`], with answers of that size.
+pub(crate) async fn pairs_of<K: Keeper + ?Sized>(
+    keeper: &Arc<K>,
+    in_flight: usize,
+    time: Duration,
+    answer_bytes: usize,
+) -> Result<Sample> {
     // Each measurement has keys of its own in a store that knows those of the last one.
-    static KEYS: Keys = Keys::from(1_000_000_000);
-    let answer = Arc::new(answer(ANSWER_BYTES));
+    // So has each process.
+    static KEYS: LazyLock<Keys> =
+        LazyLock::new(|| Keys::from(1_000_000_000 * u64::from(std::process::id())));
+    let answer = Arc::new(answer(answer_bytes));
     let begun = Stopwatch::start();
     let mut callers = JoinSet::new();
     for _ in 0..in_flight {
@@ -200,6 +212,16 @@ pub(crate) async fn replays<K: Keeper + ?Sized>(
     time: Duration,
 ) -> Result<Sample> {
     fill(keeper, 0..REPLAYED, ANSWER_BYTES).await?;
+    replays_of(keeper, in_flight, time, REPLAYED).await
+}
+
+/// Claims the first `keys` keys again, which are finished, for that `time`.
+pub(crate) async fn replays_of<K: Keeper + ?Sized>(
+    keeper: &Arc<K>,
+    in_flight: usize,
+    time: Duration,
+    keys: u64,
+) -> Result<Sample> {
     let begun = Stopwatch::start();
     let mut callers = JoinSet::new();
     for caller in 0..in_flight as u64 {
@@ -209,7 +231,8 @@ pub(crate) async fn replays<K: Keeper + ?Sized>(
             let mut number = caller * 7919;
             while begun.elapsed() < time {
                 number += 1;
-                let ask = ask(number % REPLAYED);
+                // A prime apart: neighbours were written together.
+                let ask = ask(number.wrapping_mul(1_000_003) % keys);
                 let call = Stopwatch::start();
                 let claimed = keeper.claim(&ask).await?;
                 seen.claims.add(call.elapsed());

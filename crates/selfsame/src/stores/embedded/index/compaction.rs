@@ -20,7 +20,7 @@ const TABLES_MAX: usize = 4;
 /// Pages that are read at once.
 const PAGES: usize = 64;
 
-const UNFINISHED: &str = "compaction.new";
+pub(super) const UNFINISHED: &str = "compaction.new";
 
 /// The tables to compact, if any: neighbours in `tables`, whose newest is first.
 pub(super) fn choose(tables: &[Arc<Table>], oldest_segment: u32) -> Option<Range<usize>> {
@@ -40,14 +40,14 @@ pub(super) fn choose(tables: &[Arc<Table>], oldest_segment: u32) -> Option<Range
 
 /// Order of magnitude of the table's size.
 fn rank(table: &Table) -> u32 {
-    let memtables = table.count / MEMTABLE_MAX as u64;
+    let memtables = table.count() / MEMTABLE_MAX as u64;
     memtables.max(1).ilog(TABLES_MAX as u64)
 }
 
 /// Whether most entries of the table depend on segments that are gone.
 fn is_wasteful(table: &Table, oldest_segment: u32) -> bool {
     let dead: u64 = table.segments.range(..oldest_segment).map(|(_, count)| count).sum();
-    dead > 0 && 2 * dead > table.count
+    dead > 0 && 2 * dead > table.count()
 }
 
 /// Writes one table in the place of these, of which the newest is first, as far as entries still
@@ -65,7 +65,7 @@ pub(super) fn compact(
     let mut writer = TableWriter::new(folder, UNFINISHED, counts.sum())?;
     let sources =
         tables.iter().map(|table| Box::new(table.walk(Bound::Unbounded, PAGES)) as Source<'_>);
-    let is_oldest = oldest.made_of.start == 0;
+    let is_oldest = oldest.made_of().start == 0;
     let mut begun = Instant::now();
     for change in Merge::new(sources.collect()) {
         let (id, slot) = change?;
@@ -81,5 +81,6 @@ pub(super) fn compact(
             begun = Instant::now();
         }
     }
-    writer.finish(oldest.made_of.start..newest.made_of.end, &newest.note).map(Some)
+    let made_of = oldest.made_of().start..newest.made_of().end;
+    writer.finish(made_of, &newest.note()?).map(Some)
 }

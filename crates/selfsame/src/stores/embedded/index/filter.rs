@@ -6,6 +6,7 @@
 use selfsame_core::RecordId;
 
 const BLOCK_WORDS: usize = 8;
+const BLOCK_LEN: usize = 8 * BLOCK_WORDS;
 const BLOCK_BITS: u64 = 64 * BLOCK_WORDS as u64;
 const BITS_PER_ID: u64 = 10;
 
@@ -38,16 +39,26 @@ impl Filter {
         probes(id).all(|(word, mask)| block[word] & mask != 0)
     }
 
-    pub(super) fn to_bytes(&self) -> Vec<u8> {
-        self.blocks.iter().flatten().flat_map(|word| word.to_le_bytes()).collect()
+    /// Number of its blocks.
+    pub(super) fn blocks(&self) -> usize {
+        self.blocks.len()
     }
 
-    /// Reads what [`Filter::to_bytes`] wrote.
+    /// A block as a table has it.
+    pub(super) fn block_bytes(&self, block: usize) -> [u8; BLOCK_LEN] {
+        let mut bytes = [0; BLOCK_LEN];
+        for (part, word) in bytes.as_chunks_mut().0.iter_mut().zip(self.blocks[block]) {
+            *part = word.to_le_bytes();
+        }
+        bytes
+    }
+
+    /// Reads the blocks of a table.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (blocks, rest) = bytes.as_chunks::<{ 8 * BLOCK_WORDS }>();
-        let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let block = |bytes: &[u8; 8 * BLOCK_WORDS]| {
-            std::array::from_fn(|at| word(&bytes[8 * at..8 * at + 8]))
+        let (blocks, rest) = bytes.as_chunks::<BLOCK_LEN>();
+        let block = |bytes: &[u8; BLOCK_LEN]| {
+            let words = bytes.as_chunks().0;
+            std::array::from_fn(|at| u64::from_le_bytes(words[at]))
         };
         (rest.is_empty() && !blocks.is_empty())
             .then(|| Self { blocks: blocks.iter().map(block).collect() })
@@ -81,7 +92,9 @@ mod tests {
     fn every_id_that_was_added_is_found_and_few_others() {
         let mut filter = Filter::for_ids(10_000);
         (0..10_000).for_each(|number| filter.add(&id(number)));
-        let read = Filter::from_bytes(&filter.to_bytes()).expect("it was just written");
+        let bytes: Vec<u8> =
+            (0..filter.blocks()).flat_map(|block| filter.block_bytes(block)).collect();
+        let read = Filter::from_bytes(&bytes).expect("it was just written");
         assert!((0..10_000).all(|number| read.may_contain(&id(number))));
         let wrong = (10_000..110_000).filter(|number| read.may_contain(&id(*number))).count();
         assert!(wrong < 3_000, "{wrong} of 100,000");

@@ -27,6 +27,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use selfsame_core::RecordId;
+use tokio::time::Instant;
 
 pub(super) use entry::{Entry, Place};
 
@@ -48,6 +49,12 @@ const FULL_MEMTABLES_AT_START: usize = 2;
 
 /// Pause after a table could not be written.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Pause after tables could not be merged.
+const MERGE_RETRY_AFTER: Duration = Duration::from_secs(60);
+
+/// How long anybody waits for tables to be written. A disk may hang.
+const WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// Pages that a walk reads at once.
 const WALK_PAGES: usize = 8;
@@ -124,7 +131,7 @@ impl Index {
             Err(Unusable::Failed(error)) => return Err(error),
         };
         private_files::make_folder(&folder)?;
-        let note = tables.first().map(|table| table.note.clone());
+        let note = tables.first().map(|table| table.note()).transpose()?;
         let layers = Layers { active: Arc::new(Memtable::new()), full: Vec::new(), tables };
         let shared = Arc::new(Shared {
             folder,
@@ -225,7 +232,7 @@ impl Index {
             let mut layers = self.shared.layers.write();
             let number = match (layers.full.first(), layers.tables.first()) {
                 (Some(full), _) => full.number + 1,
-                (None, Some(table)) => table.made_of.end,
+                (None, Some(table)) => table.made_of().end,
                 (None, None) => 0,
             };
             let mut next = (**layers).clone();
@@ -340,12 +347,12 @@ impl Shared {
 
     /// Waits for what the threads do. False where tables cannot be written.
     fn wait_until(&self, holds: impl Fn(&Layers) -> bool) -> bool {
+        let until = (Instant::now() + WAIT_MAX).into_std();
         let mut progress = self.progress.lock();
         while !holds(&self.layers()) {
-            if progress.is_failing {
+            if progress.is_failing || self.changed.wait_until(&mut progress, until).timed_out() {
                 return false;
             }
-            self.changed.wait(&mut progress);
         }
         true
     }
@@ -360,24 +367,31 @@ impl Shared {
                 }
                 continue;
             };
-            let written = self.write_table(full);
-            if let Err(error) = &written {
-                tracing::warn!(%error, "the index of the store cannot be written; it is tried again");
-            }
+            let written = self
+                .write_table(full)
+                .inspect_err(|_| TableWriter::clear(&self.folder, UNFINISHED));
             let mut progress = self.progress.lock();
+            match &written {
+                Ok(()) if progress.is_failing => {
+                    tracing::info!("the index of the store is written again");
+                }
+                Err(error) if !progress.is_failing => {
+                    let text = "the index of the store cannot be written; it is tried again";
+                    tracing::warn!(%error, "{text}");
+                }
+                _ => {}
+            }
             progress.is_failing = written.is_err();
             self.changed.notify_all();
-            if progress.is_failing {
-                if self.is_closing.load(Ordering::Relaxed) {
-                    return;
-                }
-                self.changed.wait_for(&mut progress, RETRY_AFTER);
+            drop(progress);
+            if written.is_err() && !self.pause(RETRY_AFTER) {
+                return;
             }
         }
     }
 
-    fn write_table(&self, full: &Arc<FullMemtable>) -> io::Result<()> {
-        let FullMemtable { memtable, number, note } = &**full;
+    fn write_table(&self, full: &FullMemtable) -> io::Result<()> {
+        let FullMemtable { memtable, number, note } = full;
         let mut writer = TableWriter::new(&self.folder, UNFINISHED, memtable.len() as u64)?;
         for (id, slot) in memtable.walk(Bound::Unbounded) {
             writer.add(&id, &slot)?;
@@ -402,12 +416,23 @@ impl Shared {
             if let Err(error) = self.compact(replaced).inspect_err(|error| self.note_damage(error))
             {
                 tracing::warn!(%error, "tables of the index cannot be merged; it is tried again");
-                let mut progress = self.progress.lock();
-                if !self.is_closing.load(Ordering::Relaxed) {
-                    self.changed.wait_for(&mut progress, RETRY_AFTER);
-                }
+                TableWriter::clear(&self.folder, compaction::UNFINISHED);
+                // They may be large, and the disk full.
+                self.pause(MERGE_RETRY_AFTER);
             }
         }
+    }
+
+    /// Waits for that time. False where the index is being closed.
+    fn pause(&self, time: Duration) -> bool {
+        let until = Instant::now() + time;
+        let mut progress = self.progress.lock();
+        while !self.is_closing.load(Ordering::Relaxed) {
+            if self.changed.wait_until(&mut progress, until.into_std()).timed_out() {
+                return true;
+            }
+        }
+        false
     }
 
     fn compact(&self, replaced: &[Arc<Table>]) -> io::Result<()> {
@@ -420,7 +445,7 @@ impl Shared {
             let at = layers.tables.iter().position(is_newest).expect("only this thread removes");
             layers.tables.splice(at..at + replaced.len(), [table.clone()]);
         });
-        for table in replaced.iter().filter(|replaced| replaced.made_of != table.made_of) {
+        for table in replaced.iter().filter(|replaced| replaced.made_of() != table.made_of()) {
             // A start removes those that are left: what they say is in the new one.
             let _ = table.remove();
         }
@@ -489,7 +514,7 @@ fn open_tables(folder: &Path) -> Result<Vec<Arc<Table>>, Unusable> {
             io::ErrorKind::InvalidData => Unusable::Damaged(format!("{shown}: {error}")),
             _ => Unusable::Failed(error),
         })?;
-        if table.made_of != made_of {
+        if table.made_of() != made_of {
             return Err(Unusable::Damaged(format!("{shown} has another table's name")));
         }
         tables.insert(0, Arc::new(table));

@@ -46,16 +46,12 @@ const STEP: usize = 256 * 1024;
 pub(super) struct Table {
     file: File,
     path: PathBuf,
-    /// Memtables that it was made of.
-    pub(super) made_of: Range<u64>,
-    pub(super) count: u64,
+    footer: Footer,
     /// First id of each page.
     fences: Vec<RecordId>,
     filter: Filter,
     /// Number of slots that depend on each segment.
     pub(super) segments: BTreeMap<u32, u64>,
-    /// See [`super::Index::rotate`].
-    pub(super) note: Vec<u8>,
 }
 
 impl Table {
@@ -67,23 +63,45 @@ impl Table {
         let mut bytes = [0; FOOTER_LEN];
         read_exact_at(&file, &mut bytes, footer_at)?;
         let footer = Footer::decode(&bytes).ok_or_else(|| damaged("its footer does not fit"))?;
-        let pages_len = u64::from(footer.pages) * PAGE as u64;
-        if pages_len + footer.tail_len() != footer_at {
+        if footer.note_at() + u64::from(footer.note_len) != footer_at {
             return Err(damaged("its length does not fit"));
         }
-        let mut tail = vec![0; usize::try_from(footer.tail_len()).map_err(io::Error::other)?];
-        read_exact_at(&file, &mut tail, pages_len)?;
-        if crc32fast::hash(&tail) != footer.tail_sum {
+        let mut sum = crc32fast::Hasher::new();
+        let mut at = footer.pages_len();
+        let mut part = |len: u64| {
+            let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+            read_exact_at(&file, &mut bytes, at)?;
+            sum.update(&bytes);
+            at += len;
+            io::Result::Ok(bytes)
+        };
+        let fences = part(footer.fences_len())?;
+        let fences = fences.as_chunks().0.iter().map(|id| RecordId::from_bytes(*id)).collect();
+        let filter = Filter::from_bytes(&part(footer.filter_len)?);
+        let segments = decode_segments(&part(footer.segments_len.into())?);
+        part(footer.note_len.into())?;
+        if sum.finalize() != footer.tail_sum {
             return Err(damaged("the checksum of its tail does not fit"));
         }
-        let (fences, tail) = tail.split_at(footer.pages as usize * RecordId::LEN);
-        let (filter, tail) = tail.split_at(footer.filter_len as usize);
-        let (segments, note) = tail.split_at(footer.segments_len as usize);
-        let fences = fences.as_chunks().0.iter().map(|id| RecordId::from_bytes(*id)).collect();
-        let filter = Filter::from_bytes(filter).ok_or_else(|| damaged("it has no filter"))?;
-        let segments = decode_segments(segments);
-        let Footer { count, made_of, .. } = footer;
-        Ok(Self { file, path, made_of, count, fences, filter, segments, note: note.to_vec() })
+        let filter = filter.ok_or_else(|| damaged("it has no filter"))?;
+        Ok(Self { file, path, footer, fences, filter, segments })
+    }
+
+    /// Memtables that it was made of.
+    pub(super) fn made_of(&self) -> Range<u64> {
+        self.footer.made_of.clone()
+    }
+
+    /// Number of its slots.
+    pub(super) fn count(&self) -> u64 {
+        self.footer.count
+    }
+
+    /// See [`super::Index::rotate`].
+    pub(super) fn note(&self) -> io::Result<Vec<u8>> {
+        let mut note = vec![0; self.footer.note_len as usize];
+        read_exact_at(&self.file, &mut note, self.footer.note_at())?;
+        Ok(note)
     }
 
     /// The tables in `folder`, by the memtables that they were made of. Remains of writes that were
@@ -251,38 +269,60 @@ impl TableWriter {
         Ok(true)
     }
 
-    /// Makes the table durable, under the name of the memtables that it is made of, and opens it.
+    /// Takes away what is left of a table that could not be finished: the disk may be full.
+    pub(super) fn clear(folder: &Path, unfinished: &str) {
+        // A start removes it, too.
+        let _ = fs::remove_file(folder.join(unfinished));
+    }
+
+    /// Makes the table durable, under the name of the memtables that it is made of.
     pub(super) fn finish(mut self, made_of: Range<u64>, note: &[u8]) -> io::Result<Table> {
         if !self.page.is_empty() {
             self.end_page();
         }
-        let mut tail: Vec<u8> = self.fences.iter().flat_map(|id| *id.as_bytes()).collect();
-        let filter = self.filter.to_bytes();
         let segments = encode_segments(&self.segments);
+        let mut sum = crc32fast::Hasher::new();
+        for at in 0..self.fences.len() {
+            let id = self.fences[at];
+            self.write_tail(id.as_bytes(), &mut sum)?;
+        }
+        let mut filter_len = 0;
+        for block in 0..self.filter.blocks() {
+            let bytes = self.filter.block_bytes(block);
+            filter_len += bytes.len() as u64;
+            self.write_tail(&bytes, &mut sum)?;
+        }
+        self.write_tail(&segments, &mut sum)?;
+        for step in note.chunks(STEP) {
+            self.write_tail(step, &mut sum)?;
+        }
         let footer = Footer {
             pages: u32::try_from(self.fences.len()).expect("a table is far below 16 TiB"),
             count: self.count,
-            filter_len: filter.len() as u64,
+            filter_len,
             segments_len: u32::try_from(segments.len()).expect("there are few segments"),
-            note_len: u32::try_from(note.len()).expect("a note is small"),
+            note_len: u32::try_from(note.len()).expect("a note is far below 4 GiB"),
             made_of: made_of.clone(),
-            tail_sum: 0,
+            tail_sum: sum.finalize(),
         };
-        tail.extend(filter);
-        tail.extend(segments);
-        tail.extend(note);
-        let footer = Footer { tail_sum: crc32fast::hash(&tail), ..footer };
-        for part in [tail.as_slice(), &footer.encode()] {
-            for step in part.chunks(STEP) {
-                self.buffer.extend_from_slice(step);
-                self.write_buffer()?;
-            }
-        }
+        self.buffer.extend_from_slice(&footer.encode());
+        self.write_buffer()?;
         self.file.sync_all()?;
         let path = self.folder.join(format!("{:016x}-{:016x}{SUFFIX}", made_of.start, made_of.end));
         fs::rename(&self.unfinished, &path)?;
         private_files::sync_folder(&self.folder)?;
-        Table::open(path)
+        let Self { file, fences, filter, segments, .. } = self;
+        Ok(Table { file, path, footer, fences, filter, segments })
+    }
+
+    /// Adds a part behind the pages.
+    fn write_tail(&mut self, bytes: &[u8], sum: &mut crc32fast::Hasher) -> io::Result<()> {
+        sum.update(bytes);
+        self.buffer.extend_from_slice(bytes);
+        match self.buffer.len() < STEP {
+            true => Ok(()),
+            false => self.write_buffer(),
+        }
     }
 
     fn end_page(&mut self) {
@@ -348,12 +388,17 @@ impl Footer {
         })
     }
 
-    /// Length of all between the pages and the footer.
-    fn tail_len(&self) -> u64 {
+    fn pages_len(&self) -> u64 {
+        u64::from(self.pages) * PAGE as u64
+    }
+
+    fn fences_len(&self) -> u64 {
         u64::from(self.pages) * RecordId::LEN as u64
-            + self.filter_len
-            + u64::from(self.segments_len)
-            + u64::from(self.note_len)
+    }
+
+    /// Where the note begins, the last part before the footer.
+    fn note_at(&self) -> u64 {
+        self.pages_len() + self.fences_len() + self.filter_len + u64::from(self.segments_len)
     }
 }
 

@@ -65,8 +65,8 @@ fn it_knows_what_a_map_knows() {
     let mut expected = BTreeMap::new();
     let (mut index, mut note) = open(&folder);
     assert_eq!(note, None);
-    for round in 0_u32..60 {
-        let oldest = round / 4;
+    for round in 0_u32..30 {
+        let oldest = round / 3;
         for _ in 0..random.below(400) {
             let id = id(random.below(1000));
             match (random.below(4), expected.get(&id)) {
@@ -100,10 +100,11 @@ fn it_knows_what_a_map_knows() {
             let found = index.get(&id(number)).expect("the tables are whole");
             assert_eq!(found, expected.get(&id(number)).copied(), "round {round}, {number}");
         }
-        for most in [1, 7, 64, 2000] {
+        for most in [37, 2000] {
             assert_eq!(all(&index, most), expected, "round {round}, {most} at a time");
         }
     }
+    assert_eq!(all(&index, 1), expected);
     let tables = index.shared.layers().tables.len();
     assert!(tables < 10, "{tables} tables were not merged");
 }
@@ -210,7 +211,7 @@ fn tables_of_like_size_are_merged_and_removed_entries_leave() {
     index.shared.wait_until(|layers| layers.full.is_empty() && layers.tables.len() == 1);
     let layers = index.shared.layers();
     // The newest round has put three of the removed ones again.
-    assert_eq!((layers.tables[0].count, layers.tables[0].note.clone()), (103, vec![3]));
+    assert_eq!((layers.tables[0].count(), layers.tables[0].note().ok()), (103, Some(vec![3])));
     // Files are removed when nobody finds them any more.
     drop(index);
     assert_eq!(files(&folder).len(), 1);
@@ -223,7 +224,7 @@ fn a_table_of_which_little_counts_is_written_anew() {
     (0..100).for_each(|number| index.put(id(number), entry(1 + u32::from(number > 90), 28)));
     assert!(index.close(Vec::new()));
     index.set_oldest_segment(2);
-    index.shared.wait_until(|layers| layers.tables[0].count == 9);
+    index.shared.wait_until(|layers| layers.tables[0].count() == 9);
     assert_eq!(all(&index, 1000).len(), 9);
     drop(index);
     let (index, _) = open(&folder);
