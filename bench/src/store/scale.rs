@@ -36,6 +36,7 @@ pub(super) async fn measure(folder: &Path, keys: u64, time: Duration) -> Result<
     let begun = Stopwatch::start();
     work::fill(&store, 0..keys, ANSWER_BYTES).await?;
     let filled = begun.elapsed();
+    let disk = bytes_of(&data)? as f64 / keys as f64;
     let mut pairs = Table::new("Claim and complete at that size", None, super::PAIR_COLUMNS);
     for in_flight in [64, 256] {
         let name = format!("{keys} keys, {in_flight} in flight");
@@ -47,7 +48,6 @@ pub(super) async fn measure(folder: &Path, keys: u64, time: Duration) -> Result<
     let closing = Stopwatch::start();
     drop(store);
     let closing = closing.elapsed();
-    let disk = bytes_of(&data)? as f64 / keys as f64;
     let clean = time_of_start(&data)?;
     kill_one_that_writes(&data)?;
     let killed = time_of_start(&data)?;
