@@ -129,6 +129,37 @@ fn all() -> Vec<Golden> {
     ]
 }
 
+/// A store's own frame says whose it is and has a checksum: a compact one has neither.
+#[test]
+fn every_frame_is_the_same_after_it_was_compact() {
+    let id = RecordId::from_bytes(ID);
+    for golden in all() {
+        let compact = wire::compact(&golden.frame, &id);
+        let expanded = wire::expand(&compact, &id).expect("it was just compacted");
+        assert_eq!(*expanded, *golden.frame, "{}", golden.name);
+        assert!(compact.len() < golden.frame.len(), "{}", golden.name);
+        for len in 0..compact.len() {
+            if let Ok(expanded) = wire::expand(&compact[..len], &id) {
+                assert_ne!(*expanded, *golden.frame, "{} of {len} bytes", golden.name);
+            }
+        }
+        // Those that were written before there was a compact form.
+        assert_eq!(wire::expand(&golden.frame, &id).ok().as_deref(), Some(&*golden.frame));
+    }
+}
+
+#[test]
+fn a_compact_record_is_as_committed() {
+    let id = RecordId::from_bytes(ID);
+    let golden = golden_record("record-failed", record(State::Failed));
+    let path = golden.path().with_file_name("compact-record-failed.bin");
+    let compact = wire::compact(&golden.frame, &id);
+    if env::var_os("SELFSAME_WRITE_GOLDEN").is_some() {
+        fs::write(&path, &compact).expect("the folder can be written");
+    }
+    assert_eq!(fs::read(&path).expect("the file is committed"), compact);
+}
+
 fn golden_record(name: &'static str, record: Record) -> Golden {
     Golden::new(name, record, wire::encode_record, wire::decode_record)
 }

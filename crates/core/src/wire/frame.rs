@@ -8,9 +8,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use super::{FIRST_VERSION, VERSION, WireError, millis};
 use crate::{Answer, AnswerBody, AttemptId, Fence, Key, Lease, RecordId, Timestamp};
 
-const MAGIC: &[u8; 2] = b"SS";
-const HEAD_LEN: usize = 4;
-const SUM_LEN: usize = 4;
+pub(super) const MAGIC: &[u8; 2] = b"SS";
+pub(super) const HEAD_LEN: usize = 4;
+pub(super) const SUM_LEN: usize = 4;
 
 /// What a frame is about.
 #[derive(Clone, Copy)]

@@ -6,12 +6,15 @@
 //! A frame that is not understood is an error, never an empty record: whoever cannot read what
 //! was done must not do it again.
 
+mod compact;
 mod frame;
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;
+
+pub use self::compact::{compact, expand};
 
 use self::frame::{Fields, Kind, Writer, tag};
 use crate::{

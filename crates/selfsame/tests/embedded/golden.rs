@@ -1,4 +1,4 @@
-//! A folder as it was written by the first version of the format, and must be read by every later one.
+//! Folders as they were written by each version of the format, and must be read by every later one.
 //!
 //! Only for a new version of the format, write another with
 //! `SELFSAME_WRITE_GOLDEN=1 cargo test -p selfsame --test embedded golden`, and commit it.
@@ -7,10 +7,10 @@ use std::env;
 
 use super::*;
 
-const FILES: [&str; 2] = ["facts", "records-00000001.log"];
+const VERSIONS: [&str; 2] = ["golden-v1", "golden-v2"];
 
-fn committed() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/embedded/golden-v1")
+fn committed(version: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/embedded").join(version)
 }
 
 fn at(folder: &TempDir) -> EmbeddedStore {
@@ -33,24 +33,33 @@ async fn write() {
     let lease = run(&store, &ask("resumed")).await;
     assert_eq!(store.checkpoint(&lease, &checkpoint("paid")).await.ok(), Some(Fenced::Applied));
     drop(store);
-    fs::create_dir_all(committed()).expect("it can be made");
-    for name in FILES {
-        let mut bytes = fs::read(folder.path().join(name)).expect("it is there");
-        bytes.truncate(written(&bytes) + 1);
-        fs::write(committed().join(name), bytes).expect("it can be written");
-    }
+    fs::remove_file(folder.path().join("lock")).expect("it is there");
+    let log = only_segment(&folder);
+    let mut bytes = fs::read(&log).expect("it is there");
+    bytes.truncate(written(&bytes) + 1);
+    fs::write(log, bytes).expect("it can be written");
+    copy_files(folder.path(), &committed(VERSIONS[VERSIONS.len() - 1]));
 }
 
 #[tokio::test]
-async fn what_the_first_version_wrote_is_read() {
+async fn what_each_version_wrote_is_read() {
     if env::var_os("SELFSAME_WRITE_GOLDEN").is_some() {
         write().await;
     }
-    let folder = folder();
-    for name in FILES {
-        fs::copy(committed().join(name), folder.path().join(name)).expect("it is committed");
+    for version in VERSIONS {
+        for has_index in [true, false] {
+            let folder = folder();
+            copy_files(&committed(version), folder.path());
+            if !has_index {
+                remove_index(&folder);
+            }
+            assert_read(&folder).await;
+        }
     }
-    let store = at(&folder);
+}
+
+async fn assert_read(folder: &TempDir) {
+    let store = at(folder);
     assert_eq!(store.fact_or("secret", b"another").await.expect("the store works"), b"hidden");
     assert!(is_replayed(&store, &ask("completed")).await);
     assert!(matches!(store.claim(&retry(&ask("claimed"))).await, Ok(Claimed::Busy { .. })));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use selfsame_core::wire::{self, WireError};
-use selfsame_core::{Lease, Record, RecordId, Recorded, Timestamp};
+use selfsame_core::{Answer, Lease, Record, RecordId, Recorded, Timestamp};
 
 use crate::stores::durable::{CLAIMED, COMPLETED, FAILED, TOMBSTONE};
 
@@ -171,12 +171,32 @@ fn sum(salt: Salt, head: &[u8; HEAD_LEN]) -> u32 {
     hasher.finalize()
 }
 
+/// A record as it is written.
+pub(super) fn encode_record(record: &Record) -> Vec<u8> {
+    wire::compact(&wire::encode_record(record), &record.id)
+}
+
+/// Reads what [`encode_record`] wrote.
+pub(super) fn record(payload: &[u8], id: &RecordId) -> Result<Record, WireError> {
+    wire::decode_record(&wire::expand(payload, id)?)
+}
+
+/// An answer as it is written.
+pub(super) fn encode_answer(answer: &Answer, id: &RecordId) -> Vec<u8> {
+    wire::compact(&wire::encode_bare_answer(answer), id)
+}
+
+/// Reads what [`encode_answer`] wrote.
+pub(super) fn answer(payload: &[u8], id: &RecordId) -> Result<Answer, WireError> {
+    wire::decode_bare_answer(&wire::expand(payload, id)?)
+}
+
 /// What a claimed record is, once its end is put to it.
 pub(super) fn ended(mut claimed: Record, payload: &[u8]) -> Result<Record, WireError> {
     let (at, answer) = payload.split_first_chunk::<8>().ok_or(WireError::NotAFrame)?;
     let at = Timestamp::from_millis(u64::from_le_bytes(*at));
-    let answer = wire::decode_bare_answer(answer)?;
     let Record { id, fence, attempt_id, .. } = claimed;
+    let answer = self::answer(answer, &id)?;
     let lease = Lease { id, fence, attempt_id, length: Duration::ZERO };
     match claimed.complete(&lease, answer, at) {
         Recorded::Until(_) => Ok(claimed),

@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 use selfsame_core::{
     Ask, AttemptId, Checkpoint, Claimed, Due, Erased, Fence, Fenced, Lease, Record, RecordId,
-    Recorded, Release, Resolution, Resolved, State, Swept, Timestamp, wire,
+    Recorded, Release, Resolution, Resolved, State, Swept, Timestamp,
 };
 
 use super::facts::FactsFile;
-use super::frame::{Kind, Marks};
+use super::frame::{self, Kind, Marks};
 use super::index::Entry;
 use super::log::{Base, Draft, Log};
 use super::records::Records;
@@ -185,7 +185,7 @@ impl Ledger {
         if kept_request {
             // The short frame would need that of the claim, and with it the request, for as long as
             // the record lives.
-            let answer = wire::decode_bare_answer(answer).expect("it was just encoded");
+            let answer = frame::answer(answer, &record.id).expect("it was just encoded");
             record.state = State::Completed { at: self.now, answer };
             self.save(record);
         } else {
@@ -361,7 +361,7 @@ impl Ledger {
             Some(Fresh::Damaged) => Err(damaged(id, "its frame was found to be damaged")),
             Some(Fresh::Ended { record, frame }) => {
                 let answer = &self.log.payload(frame)[size_of::<u64>()..];
-                let answer = wire::decode_bare_answer(answer).expect("it was just encoded");
+                let answer = frame::answer(answer, id).expect("it was just encoded");
                 let mut record = record.clone();
                 record.state = State::Completed { at: self.now, answer };
                 Ok(Some(record))
@@ -389,7 +389,7 @@ impl Ledger {
 
     fn save(&mut self, record: Record) {
         let (id, marks) = (record.id, Marks::of(&record));
-        let frame = self.log.draft(Kind::Record, id, marks, &[&wire::encode_record(&record)]);
+        let frame = self.log.draft(Kind::Record, id, marks, &[&frame::encode_record(&record)]);
         self.changes.push((id, Change::Saved { frame, marks }));
         self.fresh.insert(id, Fresh::Record(record));
     }

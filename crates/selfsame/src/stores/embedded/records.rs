@@ -4,7 +4,6 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use selfsame_core::wire;
 use selfsame_core::{Ask, Claimed, Clock, Find, Record, RecordId, State, Timestamp};
 
 use super::Leases;
@@ -202,7 +201,7 @@ impl Records {
             return Err(damaged(id, "its frame was found to be damaged"));
         }
         let payload = self.payload(id, entry, Kind::Record, entry.record)?;
-        let record = wire::decode_record(&payload).map_err(|error| damaged(id, error))?;
+        let record = frame::record(&payload, id).map_err(|error| damaged(id, error))?;
         let mut record = match entry.end {
             Some(end) => {
                 let payload = self.payload(id, entry, Kind::Ended, end)?;

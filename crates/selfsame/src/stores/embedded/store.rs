@@ -7,10 +7,11 @@ use async_trait::async_trait;
 use selfsame_core::{
     Answer, Ask, AttemptId, Checkpoint, Claimed, Count, Erased, Facts, Fence, Fenced, Find,
     Inspect, Lease, Record, RecordId, Recorded, Release, Replay, Resolution, Resolved, Store,
-    StoreError, StoreErrorKind, Sweep, Swept, Timestamp, wire,
+    StoreError, StoreErrorKind, Sweep, Swept, Timestamp,
 };
 use tokio::time::Instant;
 
+use super::frame;
 use super::ledger::Ledger;
 use super::note::NotedSegment;
 use super::records::BITE;
@@ -80,7 +81,7 @@ impl Store for EmbeddedStore {
     }
 
     async fn complete(&self, lease: &Lease, answer: &Answer) -> Result<Recorded, StoreError> {
-        let (lease, frame) = (*lease, wire::encode_bare_answer(answer));
+        let (lease, frame) = (*lease, frame::encode_answer(answer, &lease.id));
         self.writes.ask(move |ledger| ledger.complete(&lease, &frame)).await
     }
 
