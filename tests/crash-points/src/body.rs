@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use memchr::memmem;
 
+use crate::random::Random;
+
 /// How each marker of a body begins.
 const MAGIC: [u8; 4] = [0xe7, b'C', 0xd1, b'p'];
-const MARKER: usize = 16;
+const MARKER: usize = 20;
 
 /// The body of this tag and length: markers with the tag, counted.
 pub fn body(tag: u64, len: usize) -> Bytes {
@@ -18,10 +20,17 @@ pub fn body(tag: u64, len: usize) -> Bytes {
         }
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&check(tag));
         bytes.extend_from_slice(&count.to_le_bytes());
     }
     bytes.truncate(len);
     bytes.into()
+}
+
+/// Tells a whole tag from one of which a part is missing.
+fn check(tag: u64) -> [u8; 4] {
+    let [.., a, b, c, d] = Random::new(tag).next().to_be_bytes();
+    [a, b, c, d]
 }
 
 /// The tags whose markers are in `bytes`.
@@ -29,9 +38,12 @@ pub fn tags(bytes: &[u8]) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     let mut last = 0;
     for at in memmem::find_iter(bytes, &MAGIC) {
-        let Some(tag) = bytes.get(at + 4..at + 12) else { break };
-        let tag = u64::from_le_bytes(tag.try_into().expect("8 bytes"));
-        if tag != last {
+        let Some((tag, found)) = bytes.get(at + 4..at + 16).and_then(<[u8]>::split_first_chunk)
+        else {
+            break;
+        };
+        let tag = u64::from_le_bytes(*tag);
+        if tag != last && found == check(tag) {
             found.insert(tag);
             last = tag;
         }

@@ -111,7 +111,8 @@ impl Caller {
                 return None;
             }
             5 if self.random.percent(30) => {
-                self.call(&Op { attempt: claim.attempt, ..Op::new(Verb::Cancel, &claim.key) }).await;
+                self.call(&Op { attempt: claim.attempt, ..Op::new(Verb::Cancel, &claim.key) })
+                    .await;
                 return None;
             }
             6 => {

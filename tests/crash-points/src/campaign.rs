@@ -58,7 +58,8 @@ impl Campaign<'_> {
             summary.stories.push(format!("seed {seed}: the recorder missed something: {text}"));
         }
         let name = format!("{}-{seed}", self.size.name());
-        summary.states += self.explore_events(&events, &name, seed, self.states, &mut summary.stories);
+        summary.states +=
+            self.explore_events(&events, &name, seed, self.states, &mut summary.stories);
         let mut random = Random::of(&[seed, 3]);
         for number in 0..self.recoveries {
             let events = self.second_start(&events, seed, &mut random, &mut summary.stories);

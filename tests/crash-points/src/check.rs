@@ -112,7 +112,8 @@ impl Compare<'_> {
         let claim = Op::retry(&format!("after-{}", self.checker.attempts), 0);
         self.call(vec![claim.clone()]);
         let attempt = self.checker.attempts;
-        let complete = Op { attempt, fence: 1, tag: attempt, len: 700, verb: Verb::Complete, ..claim };
+        let complete =
+            Op { attempt, fence: 1, tag: attempt, len: 700, verb: Verb::Complete, ..claim };
         self.call(vec![complete]);
     }
 

@@ -70,7 +70,12 @@ impl Image {
 
 type Names = BTreeMap<String, Inode>;
 
-fn walk(chosen: &BTreeMap<Inode, Names>, inode: Inode, path: &str, found: &mut Vec<(String, Inode)>) {
+fn walk(
+    chosen: &BTreeMap<Inode, Names>,
+    inode: Inode,
+    path: &str,
+    found: &mut Vec<(String, Inode)>,
+) {
     let Some(names) = chosen.get(&inode) else { return };
     for (name, inode) in names {
         let path = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
@@ -230,7 +235,8 @@ impl Cut<'_> {
             }
             _ => {}
         }
-        let what = ["its old size", "its new size", "its new size, filled with old content of others"];
+        let what =
+            ["its old size", "its new size", "its new size, filled with old content of others"];
         let what = what.get(index(choice)).unwrap_or(&"as long as what was written");
         let _ = writeln!(self.story, ", {what}: {} bytes", content.len());
     }

@@ -176,9 +176,9 @@ impl Disk {
 
     fn find(&self, path: &str) -> Option<Inode> {
         let parts = path.split('/').filter(|part| !part.is_empty());
-        parts.into_iter().try_fold(0, |inode, name| {
-            self.folders.get(&inode)?.now.get(name).copied()
-        })
+        parts
+            .into_iter()
+            .try_fold(0, |inode, name| self.folders.get(&inode)?.now.get(name).copied())
     }
 
     fn change(&mut self, fd: i32, change: Change) {

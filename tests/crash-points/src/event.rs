@@ -15,24 +15,66 @@ static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
 #[derive(Debug, Clone)]
 #[expect(missing_docs, reason = "the fields are those of the calls")]
 pub enum Event {
-    Open { fd: i32, path: String, created: bool, truncated: bool },
-    Close { fd: i32 },
-    Write { fd: i32, offset: u64, data: Bytes },
-    SetLen { fd: i32, len: u64 },
+    Open {
+        fd: i32,
+        path: String,
+        created: bool,
+        truncated: bool,
+    },
+    Close {
+        fd: i32,
+    },
+    Write {
+        fd: i32,
+        offset: u64,
+        data: Bytes,
+    },
+    SetLen {
+        fd: i32,
+        len: u64,
+    },
     /// Begins a sync, which covers what was written before.
-    SyncBegin { fd: i32, sync: u64 },
+    SyncBegin {
+        fd: i32,
+        sync: u64,
+    },
     /// Ends a sync; with an error number if it failed.
-    SyncEnd { fd: i32, sync: u64, error: i32 },
-    Rename { from: String, to: String },
-    Link { from: String, to: String },
-    Unlink { path: String },
-    MakeFolder { path: String },
-    RemoveFolder { path: String },
+    SyncEnd {
+        fd: i32,
+        sync: u64,
+        error: i32,
+    },
+    Rename {
+        from: String,
+        to: String,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Unlink {
+        path: String,
+    },
+    MakeFolder {
+        path: String,
+    },
+    RemoveFolder {
+        path: String,
+    },
     /// A line of the workload's.
-    Note { line: String },
+    Note {
+        line: String,
+    },
     /// An error that the recorder injected.
-    Fault { call: String, number: u64, error: i32 },
-    Duplicate { fd: i32, copy: i32 },
+    Fault {
+        call: String,
+        number: u64,
+        error: i32,
+    },
+    Duplicate {
+        fd: i32,
+        copy: i32,
+    },
     /// The machine stopped: what was under way stays unknown.
     Crash,
     /// States are explored from here on.

@@ -11,8 +11,8 @@
 //! The store is known by its public API alone, and its files only as the recorder saw them.
 
 pub mod body;
-pub mod campaign;
 mod caller;
+pub mod campaign;
 pub mod check;
 pub mod crash;
 pub mod disk;

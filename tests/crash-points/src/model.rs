@@ -206,7 +206,8 @@ impl Model {
     pub fn may_be(&self, key: &str, found: Option<&Record>) -> bool {
         let now = self.now();
         let states = self.keys.get(key);
-        states.is_none_or(|states| states.iter().any(|state| is_seen_as(state.as_ref(), found, now)))
+        states
+            .is_none_or(|states| states.iter().any(|state| is_seen_as(state.as_ref(), found, now)))
     }
 
     /// What a key or a fact may be, for people.
@@ -273,9 +274,8 @@ pub fn text(record: Option<&Record>) -> String {
         other => format!("{other:?}"),
     };
     let checkpoint = record.checkpoint.as_ref();
-    let checkpoint = checkpoint.map_or(String::new(), |point| {
-        format!(", checkpoint {}", crate::op::digest(&point.data))
-    });
+    let checkpoint = checkpoint
+        .map_or(String::new(), |point| format!(", checkpoint {}", crate::op::digest(&point.data)));
     format!(
         "fence {} attempt {} by {} until {:?}{checkpoint}: {state}",
         record.fence.number(),

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use selfsame_core::conformance::samples;
 use selfsame_core::{
-    Answer, AnswerBody, Ask, AttemptId, Checkpoint, Claimed, Erased, Fence, Fenced, Keepsake, Lease,
-    Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, Store, StoreError,
+    Answer, AnswerBody, Ask, AttemptId, Checkpoint, Claimed, Erased, Fence, Fenced, Keepsake,
+    Lease, Record, RecordId, Recorded, Recover, Release, Resolution, Resolved, Store, StoreError,
     Timestamp,
 };
 use selfsame_core::{Facts, Inspect};

@@ -109,7 +109,11 @@ impl Notes {
             Err(error) => {
                 let kind = error.kind();
                 // What was not written is not there, and all else may be.
-                let kind = if kind == StoreErrorKind::NotWritten { "NotWritten".to_owned() } else { format!("{kind:?}") };
+                let kind = if kind == StoreErrorKind::NotWritten {
+                    "NotWritten".to_owned()
+                } else {
+                    format!("{kind:?}")
+                };
                 self.line(&format!("failed {number} {kind} {error}"));
                 None
             }
@@ -217,9 +221,10 @@ impl Run {
         size: Size,
     ) {
         let mut callers = JoinSet::new();
+        let used = self.keys;
         for number in 0..size.callers(&mut self.random) {
             // Some keys were used before, each by one caller of a round.
-            let is_new = self.keys <= number || self.random.percent(70);
+            let is_new = used <= number || self.random.percent(70);
             let key = if is_new { self.keys } else { number };
             self.keys += u64::from(is_new);
             let caller = Caller {
