@@ -38,11 +38,11 @@ pub fn tags(bytes: &[u8]) -> BTreeSet<u64> {
     let mut found = BTreeSet::new();
     let mut last = 0;
     for at in memmem::find_iter(bytes, &MAGIC) {
-        let Some((tag, found)) = bytes.get(at + 4..at + 16).map(|marker| marker.split_at(8)) else {
+        let Some((tag, sum)) = bytes.get(at + 4..at + 16).map(|marker| marker.split_at(8)) else {
             break;
         };
         let tag = u64::from_le_bytes(tag.try_into().expect("8 bytes"));
-        if tag != last && found == check(tag) {
+        if tag != last && sum == check(tag) {
             found.insert(tag);
             last = tag;
         }

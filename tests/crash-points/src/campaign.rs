@@ -87,7 +87,8 @@ impl Campaign<'_> {
     /// An exploration as this campaign makes it.
     pub fn exploration<'e>(&self, events: &'e [Event], seed: u64, states: u64) -> Exploration<'e> {
         let (threads, findings_max) = (self.threads, FINDINGS_MAX);
-        Exploration { events, seed, states, threads, deep: false, findings_max }
+        let points_max = usize::MAX;
+        Exploration { events, seed, states, points_max, threads, deep: false, findings_max }
     }
 
     /// The story of what is wrong, if anything is.

@@ -6,10 +6,11 @@ use std::thread;
 
 use crate::check::{Checker, Depth, Finding};
 use crate::crash::{Image, Variant};
-use crate::disk::Disk;
+use crate::disk::{Disk, index};
 use crate::event::Event;
 use crate::model::Model;
 use crate::place::Place;
+use crate::random::Random;
 
 /// A recorded workload, and how it is explored.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +21,8 @@ pub struct Exploration<'a> {
     pub seed: u64,
     /// How many states there are to be, about.
     pub states: u64,
+    /// How many points there are to be at most, which are chosen by the seed.
+    pub points_max: usize,
     /// How many threads explore.
     pub threads: usize,
     /// Looks at each state as closely as there is, and not at some only.
@@ -86,6 +89,10 @@ impl Exploration<'_> {
         let start = start.map_or(0, |start| start + 1);
         let points = start..self.events.len();
         let mut points: Vec<_> = points.filter(|at| self.events[*at].is_of_disk()).collect();
+        let mut random = Random::of(&[self.seed, 4]);
+        while points.len() >= self.points_max.max(1) {
+            points.remove(index(random.below(points.len() as u64)));
+        }
         points.push(self.events.len());
         points
     }

@@ -18,6 +18,7 @@ pub mod crash;
 pub mod disk;
 pub mod event;
 pub mod explore;
+pub mod faults;
 pub mod model;
 pub mod op;
 pub mod place;

@@ -15,6 +15,7 @@ use selfsame_crash_points::campaign::Campaign;
 use selfsame_crash_points::crash::Variant;
 use selfsame_crash_points::event::Event;
 use selfsame_crash_points::explore::{Exploration, StateId, replay};
+use selfsame_crash_points::faults::{FAULTS, FaultRun};
 use selfsame_crash_points::place::Place;
 use selfsame_crash_points::story;
 use selfsame_crash_points::workload::{self, Notes, Size};
@@ -24,6 +25,7 @@ use tokio::time::Instant;
 const USAGE: &str = "\
 usage: crash-points explore [--seed 1] [--states 100000] [--size small] [--workload-states 4000]
                             [--recoveries 8] [--threads CORES]
+       crash-points faults [--seed 1] [--seeds 1] [--step 1] [--states 40] [--threads CORES]
        crash-points repeat --events FILE --seed SEED --point POINT --variant VARIANT";
 
 fn main() -> ExitCode {
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         ["explore", ..] => explore(&Options(&words[1..])),
+        ["faults", ..] => faults(&Options(&words[1..])),
         ["repeat", ..] => repeat(&Options(&words[1..])),
         _ => {
             eprintln!("{USAGE}");
@@ -69,6 +72,38 @@ impl Options<'_> {
     }
 }
 
+fn faults(options: &Options<'_>) -> ExitCode {
+    let program = env::current_exe().expect("it is running");
+    let (first, seeds): (u64, u64) = (options.value("seed", 1), options.value("seeds", 1));
+    let mut found = 0;
+    for seed in first..first + seeds {
+        for (name, fault) in FAULTS {
+            let run = FaultRun {
+                program: &program,
+                seed,
+                fault,
+                step: options.value("step", 1),
+                states: options.value("states", 40),
+                threads: options.value("threads", cores()),
+            };
+            let summary = run.run();
+            found += summary.stories.len();
+            println!(
+                "seed {seed}: {name} at each of {} calls: {} states, {} findings",
+                summary.calls,
+                summary.states,
+                summary.stories.len()
+            );
+            summary.stories.iter().for_each(|story| println!("{story}"));
+        }
+    }
+    ExitCode::from(u8::from(found > 0))
+}
+
+fn cores() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
 fn explore(options: &Options<'_>) -> ExitCode {
     let program = env::current_exe().expect("it is running");
     let campaign = Campaign {
@@ -77,7 +112,7 @@ fn explore(options: &Options<'_>) -> ExitCode {
         size: Size::parse(options.text("size").unwrap_or("small")).expect(USAGE),
         states: options.value("workload-states", 4000),
         recoveries: options.value("recoveries", 8),
-        threads: options.value("threads", available_parallelism().map_or(1, usize::from)),
+        threads: options.value("threads", cores()),
     };
     let wanted: u64 = options.value("states", 100_000);
     let begun = Instant::now();
@@ -106,8 +141,15 @@ fn repeat(options: &Options<'_>) -> ExitCode {
     let seed = options.value("seed", 1);
     let variant = Variant(options.value("variant", 0));
     let state = StateId { point: options.value("point", events.len()), variant };
-    let exploration =
-        Exploration { events: &events, seed, states: 1, threads: 1, deep: true, findings_max: 1 };
+    let exploration = Exploration {
+        events: &events,
+        seed,
+        states: 1,
+        points_max: 1,
+        threads: 1,
+        deep: true,
+        findings_max: 1,
+    };
     let place = Place::default();
     match exploration.repeat(state, &place) {
         Some(failure) => {

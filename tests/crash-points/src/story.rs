@@ -11,6 +11,9 @@ use crate::explore::{Failure, Report};
 /// How many of the events before a power cut are told.
 const EVENTS: usize = 24;
 
+/// How many findings of a state are told.
+const FINDINGS: usize = 3;
+
 /// Saves an event log beside the binary `program`, so that its states can be made again.
 ///
 /// # Panics
@@ -29,6 +32,10 @@ pub fn tell(failure: &Failure, events: &[Event], log: &Path, seed: u64) -> Strin
     let mut story = String::new();
     let state = failure.state;
     let _ = writeln!(story, "\nA power cut after event {} of {}.", state.point, events.len());
+    let faults = events[..state.point].iter().enumerate();
+    for (number, fault) in faults.filter(|(_, event)| matches!(event, Event::Fault { .. })) {
+        let _ = writeln!(story, "  {number:6}  {fault}");
+    }
     let _ = writeln!(story, "The last events before it:");
     let mut open = HashMap::new();
     let mut lines = Vec::new();
@@ -43,8 +50,11 @@ pub fn tell(failure: &Failure, events: &[Event], log: &Path, seed: u64) -> Strin
     for line in choices.lines() {
         let _ = writeln!(story, "  {line}");
     }
-    for finding in &failure.findings {
+    for finding in failure.findings.iter().take(FINDINGS) {
         let _ = writeln!(story, "Found: {}\n  {}", finding.kind, finding.text);
+    }
+    if let Some(more) = failure.findings.len().checked_sub(FINDINGS + 1) {
+        let _ = writeln!(story, "And {} more.", more + 1);
     }
     let _ = writeln!(
         story,

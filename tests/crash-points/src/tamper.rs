@@ -4,7 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
+use crate::body;
+use crate::disk::{Disk, index};
 use crate::event::Event;
+use crate::recorder::EIO;
 
 /// The log of a store that acknowledges before its files are synced: no sync of a file.
 pub fn without_file_syncs(events: &[Event]) -> Vec<Event> {
@@ -28,10 +31,20 @@ pub fn without_one_sync(events: &[Event], number: usize) -> Vec<Event> {
     })
 }
 
-/// The log of a store that believes the disk after a sync that failed: all that fail are told as done,
-/// and what they were to cover is lost.
-pub fn with_failed_syncs_believed(events: &[Event]) -> Vec<Event> {
-    events.to_vec()
+/// The log of a store that swallows the failure of a sync of a file, the `number`th.
+pub fn with_a_swallowed_failure(events: &[Event], number: usize) -> Vec<Event> {
+    let kept = without_one_sync(events, number);
+    let is_kept = |sync: u64| {
+        kept.iter()
+            .any(|event| matches!(event, Event::SyncEnd { sync: other, .. } if *other == sync))
+    };
+    let failed = |event: &Event| match event {
+        Event::SyncEnd { fd, sync, .. } if !is_kept(*sync) => {
+            Event::SyncEnd { fd: *fd, sync: *sync, error: EIO }
+        }
+        other => other.clone(),
+    };
+    events.iter().map(failed).collect()
 }
 
 /// The log of a store whose writes are torn unnoticed: one byte in the middle of each is another.
@@ -46,6 +59,32 @@ pub fn with_damaged_writes(events: &[Event]) -> Vec<Event> {
         other => other.clone(),
     };
     events.iter().map(damaged).collect()
+}
+
+/// The log of a store whose erasure leaves what was written: no body is written over.
+pub fn without_overwriting(events: &[Event]) -> Vec<Event> {
+    let (mut disk, mut open) = (Disk::new(), HashMap::new());
+    let mut kept = Vec::new();
+    for event in events {
+        if let Event::Open { fd, path, .. } = event {
+            open.insert(*fd, path.clone());
+        }
+        let overwrites = match event {
+            Event::Write { fd, offset, data } => {
+                let seen = disk.seen();
+                let before = seen.get(&open[fd]).map(Vec::as_slice).unwrap_or_default();
+                let start = index(*offset).min(before.len());
+                let end = (start + data.len()).min(before.len());
+                !body::tags(&before[start..end]).is_empty() && body::tags(data).is_empty()
+            }
+            _ => false,
+        };
+        if !overwrites {
+            disk.apply(event);
+            kept.push(event.clone());
+        }
+    }
+    kept
 }
 
 /// The folders there ever were.

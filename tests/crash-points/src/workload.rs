@@ -8,12 +8,12 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases};
+use selfsame_core::Sweep;
 use selfsame_core::conformance::SettableClock;
-use selfsame_core::{StoreErrorKind, Sweep};
 use tokio::task::JoinSet;
 
 use crate::caller::Caller;
@@ -78,6 +78,7 @@ impl Size {
 pub struct Notes {
     file: File,
     last: AtomicU64,
+    has_failed: AtomicBool,
 }
 
 impl Notes {
@@ -88,7 +89,7 @@ impl Notes {
     /// If there is no recorder.
     pub fn new(path: &Path) -> Self {
         let file = File::options().write(true).open(path).expect("the recorder is at work");
-        Self { file, last: AtomicU64::new(0) }
+        Self { file, last: AtomicU64::new(0), has_failed: AtomicBool::new(false) }
     }
 
     /// Writes a line in one piece.
@@ -107,14 +108,9 @@ impl Notes {
                 Some(outcome)
             }
             Err(error) => {
+                self.has_failed.store(true, Ordering::Relaxed);
                 let kind = error.kind();
-                // What was not written is not there, and all else may be.
-                let kind = if kind == StoreErrorKind::NotWritten {
-                    "NotWritten".to_owned()
-                } else {
-                    format!("{kind:?}")
-                };
-                self.line(&format!("failed {number} {kind} {error}"));
+                self.line(&format!("failed {number} {kind:?} {error}"));
                 None
             }
         }
@@ -135,7 +131,10 @@ pub async fn run(folder: &Path, notes: Notes, seed: u64, size: Size) {
     for round in 0..size.rounds() {
         run.round(&store, seed, round, size).await;
         run.between_rounds(&store).await;
-        if run.random.percent(40) || round + 1 == size.rounds() {
+        let is_last = round + 1 == size.rounds();
+        let has_failed = run.notes.has_failed.swap(false, Ordering::Relaxed);
+        // A disk that failed is used again after a restart alone.
+        if run.random.percent(40) || is_last || has_failed {
             run.close(store);
             match run.open() {
                 Some(again) => store = again,
