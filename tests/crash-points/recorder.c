@@ -11,7 +11,7 @@
  * RECORDER_SYNC_MICROS  how long each sync of a file takes at least
  * RECORDER_FAIL_AT      which call fails, counted from 1; RECORDER_FAIL_COUNT calls from there on
  * RECORDER_FAIL_WITH    the errno
- * RECORDER_FAIL_ONLY    counts only syncs, if it is "sync"
+ * RECORDER_FAIL_ONLY    counts only syncs ("sync"), or only calls that need room ("room")
  *
  * What is intercepted and cannot be modelled aborts the process. */
 #define _GNU_SOURCE
@@ -51,7 +51,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static unsigned char fds[FDS];
 static const char *root, *notes;
 static size_t root_len;
-static int events = -1, fail_only_syncs, fail_with;
+static int events = -1, fail_with;
+static const char *fail_only = "";
 static long sync_micros, calls, fail_at, fail_count;
 static uint64_t syncs;
 
@@ -90,8 +91,7 @@ static void begin(void) {
     fail_at = number("RECORDER_FAIL_AT", 0);
     fail_count = number("RECORDER_FAIL_COUNT", 1);
     fail_with = (int)number("RECORDER_FAIL_WITH", EIO);
-    const char *only = getenv("RECORDER_FAIL_ONLY");
-    fail_only_syncs = only && !strcmp(only, "sync");
+    if (getenv("RECORDER_FAIL_ONLY")) fail_only = getenv("RECORDER_FAIL_ONLY");
 }
 
 static void enter(void) {
@@ -135,7 +135,8 @@ static void note(enum kind kind, int fd, uint64_t offset, uint64_t len, int erro
 
 /* Counts a call of interest. Returns whether it is to fail, with errno set. */
 static int fails(const char *name, int is_sync) {
-    if (!fail_at || (fail_only_syncs && !is_sync)) return 0;
+    if (!fail_at || (!strcmp(fail_only, "sync") && !is_sync)) return 0;
+    if (!strcmp(fail_only, "room") && (is_sync || !strcmp(name, "unlink"))) return 0;
     calls++;
     if (calls < fail_at || calls >= fail_at + fail_count) return 0;
     note(FAULT, -1, (uint64_t)calls, 0, fail_with, name, NULL, NULL);

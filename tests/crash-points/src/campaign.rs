@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::crash::Variant;
+use crate::crash::{Image, Variant};
 use crate::event::Event;
 use crate::explore::{Exploration, Report, StateId, replay};
 use crate::place::Place;
@@ -112,7 +112,10 @@ impl Campaign<'_> {
         let point = points[usize::try_from(random.below(points.len() as u64)).expect("an index")];
         let state = StateId { point, variant: Variant(random.below(40)) };
         let place = Place::default();
-        let mut after = after_crash(events, seed, state, &place);
+        let mut after = match random.percent(40) {
+            true => after_kill(events, point, &place),
+            false => after_crash(events, seed, state, &place),
+        };
         let log = place.root().with_extension("events");
         std::fs::write(&log, Event::write_all(&after)).expect("it can be written");
         let job = Job::Recovery { seed: random.next() >> 16, folder: place.root(), events: &log };
@@ -126,10 +129,20 @@ impl Campaign<'_> {
     }
 }
 
+/// Lays out what a process leaves that is killed, and returns the event log up to there: the machine goes
+/// on, and what was not synced is there, but not on the disk.
+fn after_kill(events: &[Event], point: usize, place: &Place) -> Vec<Event> {
+    let (disk, _) = replay(events, point);
+    place.lay_out(&Image::seen(&disk));
+    let mut after = events[..point].to_vec();
+    after.extend([Event::Crash, Event::Start]);
+    after
+}
+
 /// Lays a state out, and returns the event log of a disk that has it, with all that was acknowledged.
 fn after_crash(events: &[Event], seed: u64, state: StateId, place: &Place) -> Vec<Event> {
     let (disk, _) = replay(events, state.point);
-    let image = crate::crash::Image::of(&disk, state.variant, seed ^ state.point as u64);
+    let image = Image::of(&disk, state.variant, seed ^ state.point as u64);
     place.lay_out(&image);
     let before = events[..state.point].iter();
     let notes = before.filter(|event| matches!(event, Event::Note { .. } | Event::Crash));
@@ -165,7 +178,8 @@ fn after_crash(events: &[Event], seed: u64, state: StateId, place: &Place) -> Ve
 /// Compares the folder as it is with the model of the disk: in what it is another.
 fn unlike(events: &[Event], folder: &Path) -> Option<String> {
     let (disk, _) = replay(events, events.len());
-    let mut expected = disk.seen();
+    let mut expected = Image::seen(&disk).files;
+    expected.retain(|_, content| content.is_some());
     let root = folder.join("root");
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -177,7 +191,7 @@ fn unlike(events: &[Event], folder: &Path) -> Option<String> {
             }
             let name = path.strip_prefix(&root).expect("it is below").to_str().expect("UTF-8");
             let content = std::fs::read(&path).expect("it can be read");
-            if expected.remove(name).as_ref() != Some(&content) {
+            if expected.remove(name).flatten().is_none_or(|expected| *expected != content) {
                 return Some(format!("{name} is another file than was recorded"));
             }
         }

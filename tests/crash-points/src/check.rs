@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use selfsame::stores::EmbeddedStore;
-use selfsame_core::{Store, Sweep};
+use selfsame_core::{Record, Store, Sweep};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use crate::model::{Model, text};
+use crate::model::{Model, Verdict, text};
 use crate::op::{Op, Verb};
 use crate::place::Place;
 use crate::workload::options;
@@ -131,13 +131,7 @@ impl Compare<'_> {
         for (at, found) in read {
             let key = &keys[at];
             match found {
-                Ok(found) if self.model.may_be(key, found.as_ref()) => {}
-                Ok(found) => {
-                    let expected = self.model.describe(key);
-                    let found = text(found.as_ref());
-                    let text = format!("{key}\n  expected: {expected}\n  found: {found}");
-                    self.find("acknowledged, then lost", text);
-                }
+                Ok(found) => self.compare(key, found.as_ref()),
                 Err(error) => {
                     let expected = self.model.describe(key);
                     let text = format!("{key}\n  expected: {expected}\n  found: {error}");
@@ -145,6 +139,21 @@ impl Compare<'_> {
                 }
             }
         }
+    }
+
+    fn compare(&mut self, key: &str, found: Option<&Record>) {
+        if self.model.may_be(key, found) {
+            return;
+        }
+        let expected = self.model.describe(key);
+        let told = text(found);
+        let text = format!("{key}\n  expected: {expected}\n  found: {told}");
+        let mut is_made = |verdict| self.model.doubt(key, verdict) && self.model.may_be(key, found);
+        if is_made(Verdict::MayHaveLanded) {
+            return;
+        }
+        let is_denied = is_made(Verdict::NotWritten);
+        self.find(if is_denied { "denied, then found" } else { "acknowledged, then lost" }, text);
     }
 
     /// Makes calls at the same time, and compares what they come to with what they may.
@@ -173,10 +182,12 @@ impl Compare<'_> {
         for (number, op, outcome) in done {
             match outcome {
                 Ok(outcome) => {
-                    if !self.model.end(number, &outcome) {
-                        let text = self.model.contradictions.pop().expect("it was just noted");
-                        let is_new = outcome.starts_with("Run fence=1 attempt=1 ");
+                    let known = self.model.contradictions.len();
+                    let is_possible = self.model.end(number, &outcome);
+                    let is_new = outcome.starts_with("Run fence=1 attempt=1 ");
+                    for text in self.model.contradictions.split_off(known) {
                         let kind = match op.verb {
+                            _ if is_possible => "denied, then found",
                             Verb::Claim if is_new => "acknowledged, then new",
                             _ => "acknowledged, then lost",
                         };

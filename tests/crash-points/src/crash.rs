@@ -68,6 +68,20 @@ impl Image {
     }
 }
 
+impl Image {
+    /// What the system shows while the machine runs.
+    pub fn seen(disk: &Disk) -> Self {
+        let mut files = BTreeMap::new();
+        let mut found = Vec::new();
+        let now = disk.folders.iter().map(|(inode, folder)| (*inode, folder.now.clone()));
+        walk(&now.collect(), 0, "", &mut found);
+        for (path, inode) in found {
+            files.insert(path, disk.files.get(&inode).map(|file| Arc::new(file.newest())));
+        }
+        Self { files, signature: 0, story: String::new(), shows_stale: false }
+    }
+}
+
 type Names = BTreeMap<String, Inode>;
 
 fn walk(

@@ -135,31 +135,9 @@ impl Disk {
         }
     }
 
-    /// The content of every file, as the system shows it while the machine runs.
-    pub fn seen(&self) -> BTreeMap<String, Vec<u8>> {
-        let mut found = BTreeMap::new();
-        self.walk(0, "", &|folder| folder.now.clone(), &mut |path, inode| {
-            if let Some(file) = self.files.get(&inode) {
-                found.insert(path.to_owned(), file.newest());
-            }
-        });
-        found
-    }
-
-    /// Shows all names below a folder, of each folder the names that `names` tells.
-    pub(crate) fn walk(
-        &self,
-        inode: Inode,
-        path: &str,
-        names: &impl Fn(&Folder) -> BTreeMap<String, Inode>,
-        see: &mut impl FnMut(&str, Inode),
-    ) {
-        let Some(folder) = self.folders.get(&inode) else { return };
-        for (name, inode) in names(folder) {
-            let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-            see(&path, inode);
-            self.walk(inode, &path, names, see);
-        }
+    /// The content of the file that an open descriptor stands for.
+    pub fn content_of(&self, fd: i32) -> Option<Vec<u8>> {
+        Some(self.files.get(self.descriptors.get(&fd)?)?.newest())
     }
 
     fn take_number(&mut self) -> Inode {
@@ -235,7 +213,7 @@ impl Disk {
 }
 
 impl File {
-    fn newest(&self) -> Vec<u8> {
+    pub(crate) fn newest(&self) -> Vec<u8> {
         let mut content = Vec::clone(&self.durable);
         self.pending.iter().for_each(|pending| pending.change.apply(&mut content));
         content

@@ -6,15 +6,15 @@ use std::path::Path;
 use crate::campaign::Campaign;
 use crate::event::Event;
 use crate::explore::Exploration;
-use crate::recorder::{EIO, ENOSPC, Fault, Job, record};
+use crate::recorder::{Calls, EIO, ENOSPC, Fault, Job, record};
 use crate::workload::Size;
 
 /// The errors, by their names: which calls fail, and how.
 pub const FAULTS: [(&str, Fault); 4] = [
-    ("EIO", Fault { at: 0, count: 1, error: EIO, only_syncs: false }),
-    ("ENOSPC", Fault { at: 0, count: 1, error: ENOSPC, only_syncs: false }),
-    ("ENOSPC for a while", Fault { at: 0, count: 12, error: ENOSPC, only_syncs: false }),
-    ("a failed sync", Fault { at: 0, count: 1, error: EIO, only_syncs: true }),
+    ("EIO", Fault { at: 0, count: 1, error: EIO, calls: Calls::All }),
+    ("a failed sync", Fault { at: 0, count: 1, error: EIO, calls: Calls::Syncs }),
+    ("ENOSPC", Fault { at: 0, count: 1, error: ENOSPC, calls: Calls::Room }),
+    ("ENOSPC for a while", Fault { at: 0, count: 12, error: ENOSPC, calls: Calls::Room }),
 ];
 
 /// One kind of error, at each call of a workload.
@@ -60,7 +60,8 @@ impl FaultRun<'_> {
         let fault = Fault { at, ..self.fault };
         let job = Job::Workload { seed: self.seed, size: Size::Tiny, fault: Some(fault) };
         let recording = record(self.program, &job);
-        let name = format!("fault-{}-{}-{at}", self.seed, self.fault.error);
+        let Fault { count, error, calls, .. } = self.fault;
+        let name = format!("fault-{}-{}-{error}-{count}-{at}", self.seed, calls.name());
         let mut tell = |what: &str| summary.stories.push(format!("{name}: {what}"));
         if let Err(text) = &recording.outcome {
             tell(&format!("the workload failed: {text}"));
@@ -90,8 +91,7 @@ impl FaultRun<'_> {
         let report = Exploration { points_max, deep: true, ..exploration }.run();
         summary.calls += 1;
         summary.states += report.states;
-        let file = format!("{name}-{}-{}", self.fault.count, u8::from(self.fault.only_syncs));
-        summary.stories.extend(campaign.tell(&report, &events, &file, self.seed));
+        summary.stories.extend(campaign.tell(&report, &events, &name, self.seed));
         true
     }
 }

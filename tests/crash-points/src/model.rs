@@ -12,6 +12,17 @@ use selfsame_core::{Clock, Due, Record, State, Timestamp};
 
 use crate::op::{Op, Verb};
 
+const DENIED: &str = "an earlier call failed with NotWritten, and was made all the same";
+
+/// What the error of a call said of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// It may be found to have been made, also later: after a restart.
+    MayHaveLanded,
+    /// It was not made.
+    NotWritten,
+}
+
 /// What is known of a store.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
@@ -19,6 +30,7 @@ pub struct Model {
     keys: BTreeMap<String, Vec<Option<Record>>>,
     facts: BTreeMap<String, Vec<Option<Vec<u8>>>>,
     running: BTreeMap<u64, Op>,
+    failed: Vec<(Op, Verdict)>,
     tags: HashMap<String, Vec<u64>>,
     /// Tags of bodies that were erased.
     pub erased: BTreeSet<u64>,
@@ -83,7 +95,22 @@ impl Model {
         let op = self.running.remove(&number).expect("what ends began");
         self.acknowledged += 1;
         let before = self.describe(&op.key);
-        let outcomes = self.apply(&op);
+        let mut outcomes = self.apply(&op);
+        let is_like =
+            |outcomes: &[(String, Possible)]| outcomes.iter().any(|(told, _)| told == outcome);
+        for verdict in [Verdict::MayHaveLanded, Verdict::NotWritten] {
+            if is_like(&outcomes) || !self.doubt(&op.key, verdict) {
+                continue;
+            }
+            let doubted = self.apply(&op);
+            if is_like(&doubted) {
+                outcomes = doubted;
+                if verdict == Verdict::NotWritten {
+                    let text = format!("{op}\n  {DENIED}: {outcome}\n  of: {before}");
+                    self.contradictions.push(text);
+                }
+            }
+        }
         let told: Vec<_> = outcomes.iter().map(|(told, _)| told.clone()).collect();
         let matching = outcomes.into_iter().filter(|(told, _)| told == outcome);
         let mut is_possible = false;
@@ -110,9 +137,12 @@ impl Model {
 
     fn fail(&mut self, number: u64, text: &str) {
         let Some(op) = self.running.remove(&number) else { return };
-        if !text.starts_with("NotWritten") {
+        let is_denied = text.starts_with("NotWritten");
+        if !is_denied {
             self.widen(&op);
         }
+        let verdict = if is_denied { Verdict::NotWritten } else { Verdict::MayHaveLanded };
+        self.failed.push((op.clone(), verdict));
         if text.starts_with("Damaged") || text.starts_with("RecordsLost") {
             self.contradictions.push(format!("{op}\n  failed: {text}"));
         }
@@ -208,6 +238,17 @@ impl Model {
         let states = self.keys.get(key);
         states
             .is_none_or(|states| states.iter().any(|state| is_seen_as(state.as_ref(), found, now)))
+    }
+
+    /// Takes into account that calls for this key which failed with this verdict may have been made since.
+    /// Returns whether there were any.
+    pub fn doubt(&mut self, key: &str, verdict: Verdict) -> bool {
+        let failed = std::mem::take(&mut self.failed).into_iter();
+        let (doubted, others): (Vec<_>, Vec<_>) =
+            failed.partition(|(op, of)| op.key == key && *of == verdict);
+        self.failed = others;
+        doubted.iter().for_each(|(op, _)| self.widen(op));
+        !doubted.is_empty()
     }
 
     /// What a key or a fact may be, for people.

@@ -30,8 +30,30 @@ pub struct Fault {
     pub count: u64,
     /// The error number.
     pub error: i32,
-    /// Counts syncs alone.
-    pub only_syncs: bool,
+    /// Which calls are counted.
+    pub calls: Calls,
+}
+
+/// Calls that may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Calls {
+    /// All that change anything.
+    All,
+    /// Syncs alone.
+    Syncs,
+    /// Those that need room on the disk.
+    Room,
+}
+
+impl Calls {
+    /// The word for the recorder.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Syncs => "sync",
+            Self::Room => "room",
+        }
+    }
 }
 
 /// An error of the device.
@@ -97,11 +119,11 @@ pub fn record(program: &Path, job: &Job<'_>) -> Recording {
     let sync_micros = match job {
         Job::Workload { seed, size, fault } => {
             command.arg("workload").arg(seed.to_string()).arg(size.name());
-            if let Some(Fault { at, count, error, only_syncs }) = fault {
+            if let Some(Fault { at, count, error, calls }) = fault {
                 command.env("RECORDER_FAIL_AT", at.to_string());
                 command.env("RECORDER_FAIL_COUNT", count.to_string());
                 command.env("RECORDER_FAIL_WITH", error.to_string());
-                command.env("RECORDER_FAIL_ONLY", if *only_syncs { "sync" } else { "" });
+                command.env("RECORDER_FAIL_ONLY", calls.name());
             }
             if *size == Size::Tiny { 0 } else { SYNC_MICROS }
         }

@@ -63,16 +63,11 @@ pub fn with_damaged_writes(events: &[Event]) -> Vec<Event> {
 
 /// The log of a store whose erasure leaves what was written: no body is written over.
 pub fn without_overwriting(events: &[Event]) -> Vec<Event> {
-    let (mut disk, mut open) = (Disk::new(), HashMap::new());
-    let mut kept = Vec::new();
+    let (mut disk, mut kept) = (Disk::new(), Vec::new());
     for event in events {
-        if let Event::Open { fd, path, .. } = event {
-            open.insert(*fd, path.clone());
-        }
         let overwrites = match event {
             Event::Write { fd, offset, data } => {
-                let seen = disk.seen();
-                let before = seen.get(&open[fd]).map(Vec::as_slice).unwrap_or_default();
+                let before = disk.content_of(*fd).unwrap_or_default();
                 let start = index(*offset).min(before.len());
                 let end = (start + data.len()).min(before.len());
                 !body::tags(&before[start..end]).is_empty() && body::tags(data).is_empty()

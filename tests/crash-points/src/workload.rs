@@ -165,6 +165,11 @@ pub async fn recover(folder: &Path, notes: Notes, model: &Model, seed: u64) {
         attempt += 1;
         notes.call(&store, &Op::retry(key, attempt)).await;
     }
+    for fact in model.facts() {
+        attempt += 1;
+        let verb = random.pick(&[Verb::FactOr, Verb::FactOr, Verb::SetFact]);
+        notes.call(&store, &Op { tag: attempt, len: 20, ..Op::new(verb, fact) }).await;
+    }
     for key in (0..3).map(|number| format!("recovered-{seed:x}-{number}")) {
         attempt += 1;
         let claim = Op::retry(&key, attempt);
