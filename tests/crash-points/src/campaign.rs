@@ -5,11 +5,15 @@ use std::path::Path;
 use crate::crash::{Image, Variant};
 use crate::event::Event;
 use crate::explore::{Exploration, Report, StateId, replay};
+use crate::model::Finding;
 use crate::place::Place;
 use crate::random::Random;
 use crate::recorder::{Job, record};
 use crate::story;
 use crate::workload::Size;
+
+/// A process fails that should not, or the machinery does.
+pub const BROKEN: &str = "a process failed";
 
 /// How many failing states of one workload are looked for.
 const FINDINGS_MAX: usize = 4;
@@ -40,8 +44,8 @@ pub struct Summary {
     pub second_cuts: u64,
     /// How many events were recorded.
     pub events: usize,
-    /// Stories of all that was found.
-    pub stories: Vec<String>,
+    /// What was found, each with its story.
+    pub findings: Vec<Finding>,
 }
 
 impl Campaign<'_> {
@@ -51,20 +55,22 @@ impl Campaign<'_> {
         let recording = record(self.program, &job);
         let mut summary = Summary { events: recording.events.len(), ..Summary::default() };
         if let Err(text) = recording.outcome {
-            summary.stories.push(format!("seed {seed}: the workload failed: {text}"));
+            let text = format!("seed {seed}: the workload failed: {text}");
+            summary.findings.push(Finding { kind: BROKEN, text });
         }
         let events = recording.events;
         if let Some(text) = unlike(&events, recording.folder.path()) {
-            summary.stories.push(format!("seed {seed}: the recorder missed something: {text}"));
+            let text = format!("seed {seed}: the recorder missed something: {text}");
+            summary.findings.push(Finding { kind: BROKEN, text });
         }
         let name = format!("{}-{seed}", self.size.name());
         summary.states +=
-            self.explore_events(&events, &name, seed, self.states, &mut summary.stories);
+            self.explore_events(&events, &name, seed, self.states, &mut summary.findings);
         let mut random = Random::of(&[seed, 3]);
         for number in 0..self.recoveries {
-            let events = self.second_start(&events, seed, &mut random, &mut summary.stories);
+            let events = self.second_start(&events, seed, &mut random, &mut summary.findings);
             let (name, states) = (format!("{name}-again-{number}"), (self.states / 20).max(20));
-            let explored = self.explore_events(&events, &name, seed, states, &mut summary.stories);
+            let explored = self.explore_events(&events, &name, seed, states, &mut summary.findings);
             summary.states += explored;
             summary.second_cuts += explored;
         }
@@ -77,27 +83,28 @@ impl Campaign<'_> {
         name: &str,
         seed: u64,
         states: u64,
-        stories: &mut Vec<String>,
+        findings: &mut Vec<Finding>,
     ) -> u64 {
         let report = self.exploration(events, seed, states).run();
-        stories.extend(self.tell(&report, events, name, seed));
+        findings.extend(self.tell(&report, events, name, seed));
         report.states
     }
 
     /// An exploration as this campaign makes it.
     pub fn exploration<'e>(&self, events: &'e [Event], seed: u64, states: u64) -> Exploration<'e> {
         let (threads, findings_max) = (self.threads, FINDINGS_MAX);
-        let points_max = usize::MAX;
+        // Each point that is looked at is looked at in several ways.
+        let points_max = usize::try_from(states / 6).expect("they are counted").max(20);
         Exploration { events, seed, states, points_max, threads, deep: false, findings_max }
     }
 
-    /// The story of what is wrong, if anything is.
-    pub fn tell(&self, report: &Report, events: &[Event], name: &str, seed: u64) -> Option<String> {
+    /// What is wrong, told, with the event log saved under this name.
+    pub fn tell(&self, report: &Report, events: &[Event], name: &str, seed: u64) -> Vec<Finding> {
         if report.is_clean() {
-            return None;
+            return Vec::new();
         }
         let log = story::save(self.program, name, events);
-        Some(story::tell_all(report, events, &log, seed, 2))
+        story::tell_all(report, events, &log, seed)
     }
 
     /// Starts the store on some state under the recorder. The event log goes on behind that crash.
@@ -106,7 +113,7 @@ impl Campaign<'_> {
         events: &[Event],
         seed: u64,
         random: &mut Random,
-        stories: &mut Vec<String>,
+        findings: &mut Vec<Finding>,
     ) -> Vec<Event> {
         let points = self.exploration(events, seed, 1).points();
         let point = points[usize::try_from(random.below(points.len() as u64)).expect("an index")];
@@ -122,7 +129,8 @@ impl Campaign<'_> {
         let recording = record(self.program, &job);
         std::fs::remove_file(&log).expect("it was written");
         if let Err(text) = recording.outcome {
-            stories.push(format!("seed {seed}: a start at {state:?} failed: {text}"));
+            let text = format!("seed {seed}: a start at {state:?} failed: {text}");
+            findings.push(Finding { kind: BROKEN, text });
         }
         after.extend(recording.events);
         after

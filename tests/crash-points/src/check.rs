@@ -7,7 +7,7 @@ use selfsame_core::{Record, Store, Sweep};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use crate::model::{Model, Verdict, text};
+use crate::model::{DENIED, Finding, LOST, Model, NEW, Verdict, text};
 use crate::op::{Op, Verb};
 use crate::place::Place;
 use crate::workload::options;
@@ -23,14 +23,12 @@ pub struct Depth {
     pub sweeps: bool,
 }
 
-/// What is wrong with a state.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// The kind, in a few words.
-    pub kind: &'static str,
-    /// What was expected, and what was found.
-    pub text: String,
-}
+/// The store does not open on what a power cut left, or once an error is over.
+pub const REFUSED: &str = "refused to open";
+/// A body that was erased is in a file.
+pub const NOT_ERASED: &str = "erased, then found";
+/// A call fails on what a power cut left.
+pub const FAILED: &str = "a call failed";
 
 /// Opens stores and compares them with models.
 #[derive(Debug)]
@@ -55,14 +53,14 @@ impl Checker {
             && let Some((tag, path)) = place.bodies_of(&model.erased)
         {
             let text = format!("the body {tag} was erased, and is in {path}");
-            findings.push(Finding { kind: "erased, then found", text });
+            findings.push(Finding { kind: NOT_ERASED, text });
         }
         for round in 0..1 + u64::from(depth.reopens) {
             let store = match EmbeddedStore::open(place.store(), options(model.clock())) {
                 Ok(store) => Arc::new(store),
                 Err(error) => {
                     let text = format!("opening it the {round}. time: {error}\n{error:?}");
-                    findings.push(Finding { kind: "refused to open", text });
+                    findings.push(Finding { kind: REFUSED, text });
                     return findings;
                 }
             };
@@ -103,7 +101,7 @@ impl Compare<'_> {
                 Ok::<_, selfsame_core::StoreError>(())
             });
             if let Err(error) = swept {
-                self.find("a call failed", format!("a sweep: {error}"));
+                self.find(FAILED, format!("a sweep: {error}"));
             }
             self.read_all();
         }
@@ -135,7 +133,7 @@ impl Compare<'_> {
                 Err(error) => {
                     let expected = self.model.describe(key);
                     let text = format!("{key}\n  expected: {expected}\n  found: {error}");
-                    self.find("damaged by a power cut", text);
+                    self.find(FAILED, text);
                 }
             }
         }
@@ -153,7 +151,7 @@ impl Compare<'_> {
             return;
         }
         let is_denied = is_made(Verdict::NotWritten);
-        self.find(if is_denied { "denied, then found" } else { "acknowledged, then lost" }, text);
+        self.find(if is_denied { DENIED } else { LOST }, text);
     }
 
     /// Makes calls at the same time, and compares what they come to with what they may.
@@ -185,16 +183,16 @@ impl Compare<'_> {
                     let known = self.model.contradictions.len();
                     let is_possible = self.model.end(number, &outcome);
                     let is_new = outcome.starts_with("Run fence=1 attempt=1 ");
-                    for text in self.model.contradictions.split_off(known) {
+                    for found in self.model.contradictions.split_off(known) {
                         let kind = match op.verb {
-                            _ if is_possible => "denied, then found",
-                            Verb::Claim if is_new => "acknowledged, then new",
-                            _ => "acknowledged, then lost",
+                            _ if is_possible => found.kind,
+                            Verb::Claim if is_new => NEW,
+                            _ => LOST,
                         };
-                        self.find(kind, text);
+                        self.find(kind, found.text);
                     }
                 }
-                Err(error) => self.find("a call failed", format!("{op}: {error}")),
+                Err(error) => self.find(FAILED, format!("{op}: {error}")),
             }
         }
     }

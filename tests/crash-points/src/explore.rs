@@ -4,11 +4,11 @@
 use std::collections::HashSet;
 use std::thread;
 
-use crate::check::{Checker, Depth, Finding};
+use crate::check::{Checker, Depth};
 use crate::crash::{Image, Variant};
 use crate::disk::{Disk, index};
 use crate::event::Event;
-use crate::model::Model;
+use crate::model::{Finding, Model};
 use crate::place::Place;
 use crate::random::Random;
 
@@ -61,7 +61,7 @@ pub struct Report {
     /// The failing states.
     pub failures: Vec<Failure>,
     /// Acknowledgements that contradict each other, without any power cut.
-    pub contradictions: Vec<String>,
+    pub contradictions: Vec<Finding>,
 }
 
 impl Report {

@@ -3,9 +3,11 @@
 
 use std::path::Path;
 
-use crate::campaign::Campaign;
+use crate::campaign::{BROKEN, Campaign};
+use crate::check::REFUSED;
 use crate::event::Event;
 use crate::explore::Exploration;
+use crate::model::Finding;
 use crate::recorder::{Calls, EIO, ENOSPC, Fault, Job, record};
 use crate::workload::Size;
 
@@ -41,8 +43,8 @@ pub struct FaultSummary {
     pub calls: u64,
     /// How many states were opened.
     pub states: u64,
-    /// Stories of all that was found.
-    pub stories: Vec<String>,
+    /// What was found, each with its story.
+    pub findings: Vec<Finding>,
 }
 
 impl FaultRun<'_> {
@@ -62,9 +64,11 @@ impl FaultRun<'_> {
         let recording = record(self.program, &job);
         let Fault { count, error, calls, .. } = self.fault;
         let name = format!("fault-{}-{}-{error}-{count}-{at}", self.seed, calls.name());
-        let mut tell = |what: &str| summary.stories.push(format!("{name}: {what}"));
+        let mut find = |kind, what: &str| {
+            summary.findings.push(Finding { kind, text: format!("{name}: {what}") });
+        };
         if let Err(text) = &recording.outcome {
-            tell(&format!("the workload failed: {text}"));
+            find(BROKEN, &format!("the workload failed: {text}"));
         }
         let mut events = recording.events;
         let is_fault = |event: &Event| matches!(event, Event::Fault { .. });
@@ -75,7 +79,7 @@ impl FaultRun<'_> {
             _ => None,
         });
         if let Some(refusal) = refusals.clone().nth(faults) {
-            tell(&format!("the error is over, and the store does not open: {refusal}"));
+            find(REFUSED, &format!("the error is over: {refusal}"));
         }
         events.insert(first, Event::Start);
         let campaign = Campaign {
@@ -91,7 +95,7 @@ impl FaultRun<'_> {
         let report = Exploration { points_max, deep: true, ..exploration }.run();
         summary.calls += 1;
         summary.states += report.states;
-        summary.stories.extend(campaign.tell(&report, &events, &name, self.seed));
+        summary.findings.extend(campaign.tell(&report, &events, &name, self.seed));
         true
     }
 }

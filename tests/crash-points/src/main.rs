@@ -87,14 +87,14 @@ fn faults(options: &Options<'_>) -> ExitCode {
                 threads: options.value("threads", cores()),
             };
             let summary = run.run();
-            found += summary.stories.len();
+            found += summary.findings.len();
             println!(
                 "seed {seed}: {name} at each of {} calls: {} states, {} findings",
                 summary.calls,
                 summary.states,
-                summary.stories.len()
+                summary.findings.len()
             );
-            summary.stories.iter().for_each(|story| println!("{story}"));
+            summary.findings.iter().for_each(|finding| println!("{}", finding.text));
         }
     }
     ExitCode::from(u8::from(found > 0))
@@ -122,14 +122,14 @@ fn explore(options: &Options<'_>) -> ExitCode {
         let summary = campaign.explore(seed);
         states += summary.states;
         second_cuts += summary.second_cuts;
-        found += summary.stories.len();
+        found += summary.findings.len();
         let rate = states as f64 / begun.elapsed().as_secs_f64();
         println!(
             "seed {seed}: {} events, {} states; {states} in all, {second_cuts} after a second power \
              cut, {rate:.0} a second, {found} findings",
             summary.events, summary.states
         );
-        summary.stories.iter().for_each(|story| println!("{story}"));
+        summary.findings.iter().for_each(|finding| println!("{}", finding.text));
         seed += 1;
     }
     ExitCode::from(u8::from(found > 0))

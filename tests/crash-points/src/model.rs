@@ -12,7 +12,23 @@ use selfsame_core::{Clock, Due, Record, State, Timestamp};
 
 use crate::op::{Op, Verb};
 
-const DENIED: &str = "an earlier call failed with NotWritten, and was made all the same";
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// The kind, one of those in this crate.
+    pub kind: &'static str,
+    /// What was expected, and what was found.
+    pub text: String,
+}
+
+/// What was acknowledged is not there, or is what it was before.
+pub const LOST: &str = "acknowledged, then lost";
+/// A key that was claimed or used is new.
+pub const NEW: &str = "acknowledged, then new";
+/// A call is found to have been made whose error said that nothing was written.
+pub const DENIED: &str = "denied, then found";
+/// An answer does not fit the answers before it, though nothing went wrong.
+pub const CONTRADICTED: &str = "answers contradict each other";
 
 /// What the error of a call said of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +51,7 @@ pub struct Model {
     /// Tags of bodies that were erased.
     pub erased: BTreeSet<u64>,
     /// Acknowledgements that contradict the ones before.
-    pub contradictions: Vec<String>,
+    pub contradictions: Vec<Finding>,
     /// Number of acknowledgements so far.
     pub acknowledged: u64,
 }
@@ -106,8 +122,8 @@ impl Model {
             if is_like(&doubted) {
                 outcomes = doubted;
                 if verdict == Verdict::NotWritten {
-                    let text = format!("{op}\n  {DENIED}: {outcome}\n  of: {before}");
-                    self.contradictions.push(text);
+                    let text = format!("{op}\n  was answered: {outcome}\n  of: {before}");
+                    self.contradictions.push(Finding { kind: DENIED, text });
                 }
             }
         }
@@ -123,9 +139,9 @@ impl Model {
         }
         if !is_possible {
             let told = told.join("\n  or ");
-            self.contradictions.push(format!(
-                "{op}\n  was answered: {outcome}\n  expected: {told}\n  of: {before}"
-            ));
+            let text =
+                format!("{op}\n  was answered: {outcome}\n  expected: {told}\n  of: {before}");
+            self.contradictions.push(Finding { kind: CONTRADICTED, text });
             return false;
         }
         if op.verb == Verb::Erase && outcome == "Done" {
@@ -144,7 +160,8 @@ impl Model {
         let verdict = if is_denied { Verdict::NotWritten } else { Verdict::MayHaveLanded };
         self.failed.push((op.clone(), verdict));
         if text.starts_with("Damaged") || text.starts_with("RecordsLost") {
-            self.contradictions.push(format!("{op}\n  failed: {text}"));
+            let text = format!("{op}\n  failed: {text}");
+            self.contradictions.push(Finding { kind: CONTRADICTED, text });
         }
     }
 

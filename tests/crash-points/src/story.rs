@@ -1,12 +1,13 @@
 //! Failing states, told so that people can follow.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::event::Event;
 use crate::explore::{Failure, Report};
+use crate::model::Finding;
 
 /// How many of the events before a power cut are told.
 const EVENTS: usize = 24;
@@ -91,14 +92,15 @@ fn line(event: &Event, open: &mut HashMap<i32, String>) -> String {
     }
 }
 
-/// Tells what an exploration found; the first few of its failing states at length.
-pub fn tell_all(report: &Report, events: &[Event], log: &Path, seed: u64, most: usize) -> String {
-    let mut story = String::new();
-    for contradiction in report.contradictions.iter().take(most) {
-        let _ = writeln!(story, "\nWithout a power cut:\n  {contradiction}");
+/// Tells what an exploration found: each kind of finding once.
+pub fn tell_all(report: &Report, events: &[Event], log: &Path, seed: u64) -> Vec<Finding> {
+    let mut told = BTreeMap::new();
+    for Finding { kind, text } in &report.contradictions {
+        told.entry(*kind).or_insert_with(|| format!("\nWithout a power cut: {kind}\n  {text}"));
     }
-    for failure in report.failures.iter().take(most) {
-        story.push_str(&tell(failure, events, log, seed));
+    for failure in &report.failures {
+        let Some(kind) = failure.findings.first().map(|finding| finding.kind) else { continue };
+        told.entry(kind).or_insert_with(|| tell(failure, events, log, seed));
     }
-    story
+    told.into_iter().map(|(kind, text)| Finding { kind, text }).collect()
 }
