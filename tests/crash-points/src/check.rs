@@ -1,8 +1,10 @@
 //! The comparison of an opened store with what was acknowledged.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use selfsame::stores::EmbeddedStore;
+use selfsame::stores::{EmbeddedStore, OpenError};
 use selfsame_core::{Record, Store, Sweep};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
@@ -11,6 +13,9 @@ use crate::model::{DENIED, Finding, LOST, Model, NEW, Verdict, text};
 use crate::op::{Op, Verb};
 use crate::place::Place;
 use crate::workload::options;
+
+/// How often a lock is tried, a millisecond apart.
+const LOCK_TRIES: u32 = 20_000;
 
 /// How closely a state is looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +61,7 @@ impl Checker {
             findings.push(Finding { kind: NOT_ERASED, text });
         }
         for round in 0..1 + u64::from(depth.reopens) {
-            let store = match EmbeddedStore::open(place.store(), options(model.clock())) {
+            let store = match open(place, model) {
                 Ok(store) => Arc::new(store),
                 Err(error) => {
                     let text = format!("opening it the {round}. time: {error}\n{error:?}");
@@ -72,6 +77,18 @@ impl Checker {
         }
         findings
     }
+}
+
+/// Opens the store. A process that another thread has just forked holds all locks of this one, until
+/// it becomes another program.
+fn open(place: &Place, model: &Model) -> Result<EmbeddedStore, OpenError> {
+    for _ in 0..LOCK_TRIES {
+        match EmbeddedStore::open(place.store(), options(model.clock())) {
+            Err(OpenError::InUse { .. }) => thread::sleep(Duration::from_millis(1)),
+            opened => return opened,
+        }
+    }
+    EmbeddedStore::open(place.store(), options(model.clock()))
 }
 
 struct Compare<'a> {
