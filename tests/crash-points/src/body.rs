@@ -29,7 +29,7 @@ pub fn body(tag: u64, len: usize) -> Bytes {
 
 /// Tells a whole tag from one of which a part is missing.
 fn check(tag: u64) -> [u8; 4] {
-    let [.., a, b, c, d] = Random::new(tag).next().to_be_bytes();
+    let [.., a, b, c, d] = Random::new(tag).number().to_be_bytes();
     [a, b, c, d]
 }
 

@@ -125,7 +125,7 @@ impl Campaign<'_> {
         };
         let log = place.root().with_extension("events");
         std::fs::write(&log, Event::write_all(&after)).expect("it can be written");
-        let job = Job::Recovery { seed: random.next() >> 16, folder: place.root(), events: &log };
+        let job = Job::Recovery { seed: random.number() >> 16, folder: place.root(), events: &log };
         let recording = record(self.program, &job);
         std::fs::remove_file(&log).expect("it was written");
         if let Err(text) = recording.outcome {

@@ -214,19 +214,16 @@ impl Model {
     }
 
     fn put(&mut self, op: &Op, states: Vec<Possible>) {
-        for at in 0..states.len() {
-            match &states[at] {
-                Possible::Fact(value) => {
-                    let known = self.facts.entry(op.key.clone()).or_default();
-                    known.truncate(at);
-                    known.push(value.clone());
-                }
-                Possible::Record(record) => {
-                    let known = self.keys.entry(op.key.clone()).or_default();
-                    known.truncate(at);
-                    known.push(record.as_deref().cloned());
-                }
+        let (mut records, mut facts) = (Vec::new(), Vec::new());
+        for state in states {
+            match state {
+                Possible::Record(record) => records.push(record.map(|record| *record)),
+                Possible::Fact(value) => facts.push(value),
             }
+        }
+        match op.is_of_fact() {
+            true => drop(self.facts.insert(op.key.clone(), facts)),
+            false => drop(self.keys.insert(op.key.clone(), records)),
         }
     }
 

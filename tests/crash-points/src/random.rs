@@ -14,13 +14,13 @@ impl Random {
     pub fn of(parts: &[u64]) -> Self {
         let mut mixed = Self(0x5e1f_5a3e);
         for part in parts {
-            mixed = Self(mixed.next() ^ part);
+            mixed = Self(mixed.number() ^ part);
         }
-        Self(mixed.next())
+        Self(mixed.number())
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ impl Random {
 
     /// A number below `end`, which is not zero.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.number() % end
     }
 
     /// A number from `start` up to `end`.

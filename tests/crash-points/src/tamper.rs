@@ -101,11 +101,9 @@ fn without_syncs(events: &[Event], mut drops: impl FnMut(&str) -> bool) -> Vec<E
                 let path = open.get(fd).cloned().expect("it is open");
                 open.insert(*copy, path);
             }
-            Event::SyncBegin { fd, sync } => {
-                if drops(&open[fd]) {
-                    dropped.insert(*sync);
-                    continue;
-                }
+            Event::SyncBegin { fd, sync } if drops(&open[fd]) => {
+                dropped.insert(*sync);
+                continue;
             }
             Event::SyncEnd { sync, .. } if dropped.contains(sync) => continue,
             _ => {}
