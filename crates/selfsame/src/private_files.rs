@@ -4,14 +4,23 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
+/// What a folder answers that belongs to others, or whose file system knows no syncs of folders.
+const CANNOT_SYNC: [io::ErrorKind; 3] =
+    [io::ErrorKind::PermissionDenied, io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported];
+
 /// Makes a folder, and those above it. Each is synced into the one above: after a power cut, what is in a
-/// folder that was forgotten would be lost.
+/// folder that was forgotten would be lost. So is one that is there, with the names in it: a process
+/// that died may have made them and not synced them.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
+    if path.is_dir() {
+        sync_folder(path)?;
+        return match sync_folder(above) {
+            Err(error) if CANNOT_SYNC.contains(&error.kind()) => Ok(()),
+            synced => synced,
+        };
+    }
     make_folder(above)?;
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
