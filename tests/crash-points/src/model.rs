@@ -39,6 +39,15 @@ pub enum Verdict {
     NotWritten,
 }
 
+/// A call that ended with an error.
+#[derive(Debug, Clone)]
+struct Failed {
+    op: Op,
+    verdict: Verdict,
+    /// The workload's clock then.
+    clock_ms: u64,
+}
+
 /// What is known of a store.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
@@ -46,7 +55,7 @@ pub struct Model {
     keys: BTreeMap<String, Vec<Option<Record>>>,
     facts: BTreeMap<String, Vec<Option<Vec<u8>>>>,
     running: BTreeMap<u64, Op>,
-    failed: Vec<(Op, Verdict)>,
+    failed: Vec<Failed>,
     tags: HashMap<String, Vec<u64>>,
     /// Tags of bodies that were erased.
     pub erased: BTreeSet<u64>,
@@ -158,7 +167,7 @@ impl Model {
             self.widen(&op);
         }
         let verdict = if is_denied { Verdict::NotWritten } else { Verdict::MayHaveLanded };
-        self.failed.push((op.clone(), verdict));
+        self.failed.push(Failed { op: op.clone(), verdict, clock_ms: self.clock_ms });
         if text.starts_with("Damaged") || text.starts_with("RecordsLost") {
             let text = format!("{op}\n  failed: {text}");
             self.contradictions.push(Finding { kind: CONTRADICTED, text });
@@ -259,9 +268,14 @@ impl Model {
     pub fn doubt(&mut self, key: &str, verdict: Verdict) -> bool {
         let failed = std::mem::take(&mut self.failed).into_iter();
         let (doubted, others): (Vec<_>, Vec<_>) =
-            failed.partition(|(op, of)| op.key == key && *of == verdict);
+            failed.partition(|failed| failed.op.key == key && failed.verdict == verdict);
         self.failed = others;
-        doubted.iter().for_each(|(op, _)| self.widen(op));
+        let now = self.clock_ms;
+        for Failed { op, clock_ms, .. } in &doubted {
+            self.clock_ms = *clock_ms;
+            self.widen(op);
+        }
+        self.clock_ms = now;
         !doubted.is_empty()
     }
 

@@ -9,6 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::OpenError;
+use super::trouble::Failure;
 use crate::private_files;
 
 const NAME: &str = "facts";
@@ -33,7 +34,10 @@ impl FactsFile {
             })?,
             Err(error) if error.kind() == io::ErrorKind::NotFound && is_new => {
                 let new = Self { folder, known: BTreeMap::new() };
-                new.write().map_err(|source| OpenError::File { path, source: source.into() })?;
+                new.write().map_err(|failure| {
+                    let (Failure::Refused(source) | Failure::Disk(source)) = failure;
+                    OpenError::File { path, source: source.into() }
+                })?;
                 return Ok(new);
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -57,7 +61,7 @@ impl FactsFile {
     }
 
     /// Puts `value` under `name`, durably.
-    pub(super) fn set(&mut self, name: &str, value: Vec<u8>) -> io::Result<()> {
+    pub(super) fn set(&mut self, name: &str, value: Vec<u8>) -> Result<(), Failure> {
         let before = self.known.insert(name.to_owned(), value);
         self.write().inspect_err(|_| {
             match before {
@@ -67,13 +71,19 @@ impl FactsFile {
         })
     }
 
-    fn write(&self) -> io::Result<()> {
+    fn write(&self) -> Result<(), Failure> {
         let unfinished = self.folder.join(UNFINISHED);
-        let mut file = private_files::options().create(true).truncate(true).open(&unfinished)?;
+        self.write_unfinished(&unfinished).map_err(Failure::Refused)?;
+        // From here on the next start may find it.
+        fs::rename(unfinished, self.folder.join(NAME))
+            .and_then(|()| private_files::sync_folder(&self.folder))
+            .map_err(Failure::Disk)
+    }
+
+    fn write_unfinished(&self, path: &Path) -> io::Result<()> {
+        let mut file = private_files::options().create(true).truncate(true).open(path)?;
         file.write_all(&encode(&self.known))?;
-        file.sync_all()?;
-        fs::rename(unfinished, self.folder.join(NAME))?;
-        private_files::sync_folder(&self.folder)
+        file.sync_all()
     }
 }
 

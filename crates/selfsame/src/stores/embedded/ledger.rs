@@ -40,6 +40,8 @@ pub(super) struct Ledger {
     changes: Vec<(RecordId, Change)>,
     /// What the batch made of each record.
     fresh: HashMap<RecordId, Fresh>,
+    /// Whether the batch has set facts: those are written at once, whatever becomes of the rest.
+    has_set_facts: bool,
 }
 
 /// What becomes of a record's place when the batch is durable.
@@ -67,12 +69,28 @@ impl Ledger {
     pub(super) fn new(records: Arc<Records>, log: Log, facts: FactsFile) -> Self {
         let now = records.clock.now();
         let (running, entries, fresh) = Default::default();
-        Self { records, log, facts, now, running, entries, changes: Vec::new(), fresh }
+        Self {
+            records,
+            log,
+            facts,
+            now,
+            running,
+            entries,
+            changes: Vec::new(),
+            fresh,
+            has_set_facts: false,
+        }
     }
 
     /// Begins a batch, at one time for all in it.
     pub(super) fn begin(&mut self) {
         self.now = self.records.clock.now();
+        self.has_set_facts = false;
+    }
+
+    /// Whether something of the batch may be found though it failed as a whole.
+    pub(super) fn may_have_landed(&self) -> bool {
+        self.has_set_facts
     }
 
     /// Whether the batch is to be made durable before anything is added to it.
@@ -327,7 +345,8 @@ impl Ledger {
     }
 
     pub(super) fn set_fact(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
-        Ok(self.facts.set(name, value).map_err(Failure::Refused)?)
+        self.has_set_facts = true;
+        Ok(self.facts.set(name, value)?)
     }
 
     /// There is no such record any more, nor will there be one after a restart.

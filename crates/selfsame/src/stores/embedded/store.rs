@@ -364,7 +364,11 @@ impl Inspect for EmbeddedStore {
         let done = outcome.filter(|(_, erased)| **erased == Erased::Done).map(|(id, _)| *id);
         let done: Arc<[RecordId]> = done.collect();
         if !done.is_empty() {
-            self.scrub(done).await?;
+            // They are tombstones already.
+            self.scrub(done).await.map_err(|error| {
+                let text = "the records are erased, and parts of them may be left in the files";
+                StoreError::new(StoreErrorKind::MayHaveLanded, text).caused_by(error)
+            })?;
         }
         Ok(outcomes)
     }

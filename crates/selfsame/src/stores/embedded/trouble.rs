@@ -133,6 +133,11 @@ impl Refusal {
         Self { kind, message: message.into() }
     }
 
+    /// The refusal of a batch of which something may have been written.
+    pub(super) fn landed(self) -> Self {
+        Self { kind: StoreErrorKind::MayHaveLanded, ..self }
+    }
+
     pub(super) fn error(&self) -> StoreError {
         StoreError::new(self.kind, self.message.clone())
     }

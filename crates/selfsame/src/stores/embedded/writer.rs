@@ -99,7 +99,9 @@ impl Writer {
             Ok(done) => (done, Ok(())),
             Err(failure) => {
                 self.ledger.roll_back();
-                (batch.len(), Err(self.health.judge(&failure)))
+                let refusal = self.health.judge(&failure);
+                let may_have_landed = self.ledger.may_have_landed();
+                (batch.len(), Err(if may_have_landed { refusal.landed() } else { refusal }))
             }
         }
     }
