@@ -44,9 +44,15 @@ const HALF_LIFE: Duration = Duration::from_millis(50);
 /// Time on each worker that an address may take before it is busy. An address that always takes 2 %
 /// to 4 % of a worker's time reaches it.
 const SHARE: Duration = Duration::from_millis(2);
+/// Limit of that time on all workers together: an address that keeps a single one of many workers
+/// busy reaches it.
+const SHARE_MAX: Duration = Duration::from_micros(12_500);
 /// Time for which a worker is taken to serve several addresses, after it last did.
 const CONTENDED_FOR: Duration = Duration::from_millis(100);
 
+/// Time for which workers pause after a request in the foreground has begun. It may wait for its
+/// upstream for much longer, or its client may be gone.
+const FOREGROUND_FOR: Duration = Duration::from_millis(100);
 /// Time that a worker spends on busy addresses before it pauses, while a request of another one is
 /// under way.
 const PAUSE_AFTER: Duration = Duration::from_micros(200);
@@ -65,6 +71,8 @@ pub(crate) struct FairShare {
     changed_nanos: AtomicU64,
     /// Number of requests under way of addresses that are not busy.
     foreground: AtomicUsize,
+    /// Time of the last beginning of one, in nanoseconds since `begun`.
+    foreground_nanos: AtomicU64,
     queue: Mutex<Queue>,
     queued: Notify,
     deferred: Counter,
@@ -94,11 +102,12 @@ impl FairShare {
     fn new(workers: usize, begun: Instant) -> Self {
         let share = SHARE.saturating_mul(u32::try_from(workers).unwrap_or(u32::MAX));
         Self {
-            share: share.min(Duration::from_nanos(u32::MAX.into())),
+            share: share.min(SHARE_MAX),
             begun,
             last_address: AtomicUsize::default(),
             changed_nanos: AtomicU64::default(),
             foreground: AtomicUsize::default(),
+            foreground_nanos: AtomicU64::default(),
             queue: Mutex::default(),
             queued: Notify::new(),
             deferred: metrics::counter!(DEFERRED),
@@ -118,6 +127,7 @@ impl FairShare {
     /// Counts a request of an address that is not busy, until it is dropped.
     pub(crate) fn count_foreground(self: &Arc<Self>) -> ForegroundRequest {
         self.foreground.fetch_add(1, Ordering::Relaxed);
+        self.foreground_nanos.store(self.nanos_at(Instant::now()), Ordering::Relaxed);
         ForegroundRequest(self.clone())
     }
 
@@ -150,8 +160,13 @@ impl FairShare {
         }
     }
 
+    /// Whether threads may be at work for a request of an address that is not busy. Those that have
+    /// waited for longer wait for their upstream.
     fn has_foreground(&self) -> bool {
-        self.foreground.load(Ordering::Relaxed) > 0
+        self.foreground.load(Ordering::Relaxed) > 0 && {
+            let began = self.foreground_nanos.load(Ordering::Relaxed);
+            self.nanos_at(Instant::now()).saturating_sub(began) < FOREGROUND_FOR.as_nanos() as u64
+        }
     }
 
     /// Tells if tasks of an address have to wait, while others are served too.

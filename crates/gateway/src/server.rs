@@ -173,7 +173,8 @@ where
     let framing = stream.framing();
     let (pulse, tunnel_idle_timeout) = (framing.clone(), terms.limits.tunnel_idle_timeout);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        upgrade::expect(&mut request, &door.tunnels, door.permit.as_ref(), tunnel_idle_timeout);
+        let permit = door.permit.as_ref();
+        upgrade::expect(&mut request, &door.tunnels, permit, &door.share, tunnel_idle_timeout);
         let measured = (!request.body().is_end_stream()).then(|| framing.clone());
         if let Some(framing) = &measured {
             framing.request_begins();

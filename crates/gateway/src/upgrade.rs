@@ -15,6 +15,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::address_limit::ConnectionPermit;
 use crate::background;
+use crate::fair_share::FairShare;
 use crate::pace::{self, Listener};
 use crate::room::Seat;
 use crate::tunnel::{self, TunnelEnd};
@@ -24,6 +25,7 @@ use crate::tunnel::{self, TunnelEnd};
 struct Place {
     open: TaskTracker,
     permit: Option<Arc<ConnectionPermit>>,
+    share: Arc<FairShare>,
     idle_timeout: Duration,
 }
 
@@ -33,6 +35,7 @@ pub(crate) struct Wish {
     protocol: HeaderValue,
     place: TaskTrackerToken,
     permit: Option<Arc<ConnectionPermit>>,
+    share: Arc<FairShare>,
     idle_timeout: Duration,
 }
 
@@ -55,10 +58,12 @@ pub(crate) fn expect<B>(
     request: &mut Request<B>,
     open: &TaskTracker,
     permit: Option<&Arc<ConnectionPermit>>,
+    share: &Arc<FairShare>,
     idle_timeout: Duration,
 ) {
     if request.extensions().get::<OnUpgrade>().is_some() {
-        let place = Place { open: open.clone(), permit: permit.cloned(), idle_timeout };
+        let (open, permit, share) = (open.clone(), permit.cloned(), share.clone());
+        let place = Place { open, permit, share, idle_timeout };
         request.extensions_mut().insert(place);
     }
 }
@@ -67,7 +72,7 @@ impl Wish {
     /// The wish of a request that only passes. Work that is claimed ends with an answer.
     pub(crate) fn of(parts: &mut Parts) -> Option<Self> {
         let client = parts.extensions.remove::<OnUpgrade>()?;
-        let Place { open, permit, idle_timeout } = parts.extensions.remove()?;
+        let Place { open, permit, share, idle_timeout } = parts.extensions.remove()?;
         if parts.version != Version::HTTP_11 || parts.extensions.get::<Run>().is_some() {
             return None;
         }
@@ -76,7 +81,7 @@ impl Wish {
         if protocols.next().is_some() {
             return None;
         }
-        Some(Self { client, protocol, place: open.token(), permit, idle_timeout })
+        Some(Self { client, protocol, place: open.token(), permit, share, idle_timeout })
     }
 
     /// Tells the upstream.
@@ -88,10 +93,11 @@ impl Wish {
     /// Lets both ends talk, once the client has got this answer.
     pub(crate) fn fulfil<B>(self, response: &mut Response<B>) {
         let Some(server) = response.extensions_mut().remove::<OnUpgrade>() else { return };
-        let Self { client, place, permit, idle_timeout, .. } = self;
+        let Self { client, place, permit, share, idle_timeout, .. } = self;
+        let busy_time = permit.as_ref().map(|permit| permit.busy_time().clone());
         let seat = TunnelSeat::default();
         response.extensions_mut().insert(seat.clone());
-        background::spawn(async move {
+        let passing = async move {
             match tokio::try_join!(client, server) {
                 Ok((client, server)) => {
                     let (client, server) = (TokioIo::new(client), TokioIo::new(server));
@@ -106,7 +112,9 @@ impl Wish {
                 Err(error) => tracing::debug!(%error, "a connection did not leave HTTP"),
             }
             drop((place, permit, seat));
-        });
+        };
+        // One that passes as much as it can would keep the worker from all others.
+        background::spawn(share.schedule(busy_time, passing));
     }
 }
 

@@ -110,16 +110,24 @@ async fn time_counts_less_the_longer_ago_it_was_taken() {
 }
 
 #[test]
-fn time_and_share_have_an_upper_bound() {
-    let share = FairShare::for_each(10_000_000).next().expect("one worker");
-    let busy = address(1);
-    busy.add(0, Duration::from_secs(100));
-    assert_eq!(busy.in_half_life(0), u32::MAX);
-    assert!(!share.is_busy(&busy, 0));
+fn one_worker_of_many_is_enough_to_be_busy() {
+    for workers in [1, 2, 50, 10_000_000] {
+        let share = FairShare::for_each(workers).next().expect("one worker");
+        let busy = address(1);
+        busy.add(0, HALF_LIFE / 2);
+        assert!(share.is_busy(&busy, 0), "{workers} workers");
+    }
 }
 
 #[test]
-fn requests_in_the_foreground_are_counted_until_they_end() {
+fn time_has_an_upper_bound() {
+    let busy = address(1);
+    busy.add(0, Duration::from_secs(100));
+    assert_eq!(busy.in_half_life(0), u32::MAX);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_in_the_foreground_count_until_they_end_and_not_for_long() {
     let share = FairShare::for_each(1).next().expect("one worker");
     assert!(!share.has_foreground());
     let (first, second) = (share.count_foreground(), share.count_foreground());
@@ -127,4 +135,10 @@ fn requests_in_the_foreground_are_counted_until_they_end() {
     assert!(share.has_foreground());
     drop(second);
     assert!(!share.has_foreground());
+    let waiting = share.count_foreground();
+    tokio::time::advance(FOREGROUND_FOR).await;
+    assert!(!share.has_foreground());
+    let next = share.count_foreground();
+    assert!(share.has_foreground());
+    drop((waiting, next));
 }

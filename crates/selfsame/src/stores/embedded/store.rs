@@ -97,7 +97,7 @@ impl Store for EmbeddedStore {
 
     async fn get(&self, id: &RecordId) -> Result<Option<Record>, StoreError> {
         // Requests with new keys beyond a limit come by the thousands: they need no reading thread.
-        if self.records.entry(id).is_ok_and(|entry| entry.is_none()) {
+        if !self.records.index.may_have(id) {
             return Ok(None);
         }
         let id = *id;
@@ -254,7 +254,7 @@ impl EmbeddedStore {
         {
             return Ok(claimed);
         }
-        if self.records.entry(&ask.id).is_ok_and(|entry| entry.is_some())
+        if self.records.index.may_have(&ask.id)
             && let Some(claimed) = self.settled(ask).await?
         {
             return Ok(claimed);

@@ -30,11 +30,10 @@ impl Iterator for Merge<'_> {
             match source.peek() {
                 None => {}
                 Some(Err(_)) => return source.next(),
-                Some(Ok((id, _))) => {
-                    if first.is_none_or(|(_, least)| *id < least) {
-                        first = Some((at, *id));
-                    }
+                Some(Ok((id, _))) if first.is_none_or(|(_, least)| *id < least) => {
+                    first = Some((at, *id));
                 }
+                Some(Ok(_)) => {}
             }
         }
         let (newest, id) = first?;

@@ -166,6 +166,16 @@ impl Index {
         }
     }
 
+    /// Whether there may be an entry of a record. Reads nothing from the disk.
+    pub(super) fn may_have(&self, id: &RecordId) -> bool {
+        let layers = self.shared.layers();
+        let in_memory = layers.memtables().find_map(|memtable| memtable.get(id));
+        match in_memory {
+            Some(slot) => self.counted(slot).is_some(),
+            None => layers.tables.iter().any(|table| table.may_have(id)),
+        }
+    }
+
     /// The entry of a record. An error of the kind `InvalidData` says that a table is damaged.
     pub(super) fn get(&self, id: &RecordId) -> io::Result<Option<Entry>> {
         self.find(id).inspect_err(|error| self.shared.note_damage(error))

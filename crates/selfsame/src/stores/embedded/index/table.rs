@@ -119,6 +119,11 @@ impl Table {
         Ok(found)
     }
 
+    /// Whether the id may have a slot here. Reads nothing from the disk.
+    pub(super) fn may_have(&self, id: &RecordId) -> bool {
+        self.filter.may_contain(id)
+    }
+
     /// The slot of an id, if it has one here.
     pub(super) fn get(&self, id: &RecordId) -> io::Result<Option<Slot>> {
         if !self.filter.may_contain(id) {

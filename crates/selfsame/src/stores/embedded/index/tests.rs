@@ -99,6 +99,7 @@ fn it_knows_what_a_map_knows() {
         for number in 0..1100 {
             let found = index.get(&id(number)).expect("the tables are whole");
             assert_eq!(found, expected.get(&id(number)).copied(), "round {round}, {number}");
+            assert!(found.is_none() || index.may_have(&id(number)), "round {round}, {number}");
         }
         for most in [37, 2000] {
             assert_eq!(all(&index, most), expected, "round {round}, {most} at a time");
