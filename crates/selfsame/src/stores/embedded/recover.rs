@@ -4,11 +4,12 @@
 //! being written: nobody was told of it, and what of it cannot be read is left out. All before that
 //! was durable once. Where it cannot be read now the disk has lost it, and that is told.
 //!
-//! What the system shows of the log may not be on the disk, if the last sync failed. So all that lies
-//! behind the index's position in the last segment is written again before anybody is told of it.
+//! What the system shows of the log may not be on the disk, if the process died before a sync, or if
+//! that failed. So all of it that may not be is written again before anybody is told of it.
 
 use std::io;
 use std::mem;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,6 +75,8 @@ struct Recovery {
     position: Position,
     /// From where on the active segment was read.
     read_from: u64,
+    /// The segment before the active one, if it was read, and the part that was.
+    before: Option<(Arc<Segment>, Range<u64>)>,
     last: Last,
     /// What the index knew of segments before the position.
     noted: Vec<NotedSegment>,
@@ -123,7 +126,8 @@ impl Recovery {
         records.index.set_oldest_segment(records.segments.oldest());
         let last = Last { batch: position.batch - 1, is_closed: true };
         let read_from = position.offset;
-        Ok(Self { records, unread, active, position, read_from, last, noted, floor })
+        let before = None;
+        Ok(Self { records, unread, active, position, read_from, before, last, noted, floor })
     }
 
     fn read_all(&mut self) -> Result<(), OpenError> {
@@ -131,7 +135,8 @@ impl Recovery {
             let Some(next) = self.unread.pop() else {
                 return Err(damaged(&self.active, "the file after it is missing"));
             };
-            self.active = next;
+            let sealed = mem::replace(&mut self.active, next);
+            self.before = Some((sealed, self.read_from..self.position.offset));
             self.position.segment = self.active.number;
             (self.position.offset, self.read_from) = (START, START);
         }
@@ -164,6 +169,7 @@ impl Recovery {
             match head.kind {
                 Kind::Seal => {
                     self.records.segments.seal(active.number, reading.at);
+                    self.position.offset = reading.at + head.frame_len();
                     return Ok(true);
                 }
                 Kind::Floor if is_sound => {
@@ -224,8 +230,14 @@ impl Recovery {
         }
         self.check_older()?;
         let (active, end) = (self.active, self.position);
-        let part = self.read_from..end.offset;
-        active.write_again(part).map_err(|error| unreadable(&active, error))?;
+        let write_again = |segment: &Segment, part| {
+            segment.write_again(part).map_err(|error| unreadable(segment, error))
+        };
+        // A segment that holds anything says that the one before was durable.
+        if let Some((before, part)) = self.before.filter(|_| end.offset == START) {
+            write_again(&before, part)?;
+        }
+        write_again(&active, self.read_from..end.offset)?;
         let mut records = self.records;
         records.boot = end;
         if records.leases == Leases::EndAtBoot {
