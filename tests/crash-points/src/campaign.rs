@@ -115,7 +115,9 @@ impl Campaign<'_> {
         random: &mut Random,
         findings: &mut Vec<Finding>,
     ) -> Vec<Event> {
-        let points = self.exploration(events, seed, 1).points();
+        let exploration = self.exploration(events, seed, u64::MAX);
+        let (all, turns) = (exploration.points(), turning_points(events));
+        let points = if random.percent(60) && !turns.is_empty() { turns } else { all };
         let point = points[usize::try_from(random.below(points.len() as u64)).expect("an index")];
         let state = StateId { point, variant: Variant(random.below(40)) };
         let place = Place::default();
@@ -135,6 +137,22 @@ impl Campaign<'_> {
         after.extend(recording.events);
         after
     }
+}
+
+/// The points at which names change, or the writes go on in another file: there is more to go wrong than
+/// elsewhere.
+fn turning_points(events: &[Event]) -> Vec<usize> {
+    let is_of_disk = |at: &usize| events[*at].is_of_disk();
+    let points: Vec<_> = (0..events.len()).filter(is_of_disk).collect();
+    let is_turn = |near: &&[usize]| {
+        let mut written = None;
+        near.iter().any(|at| match &events[*at] {
+            Event::Write { fd, .. } => written.replace(*fd).is_some_and(|before| before != *fd),
+            Event::SyncEnd { .. } | Event::SetLen { .. } => false,
+            _ => true,
+        })
+    };
+    points.windows(4).filter(is_turn).map(|near| near[2]).collect()
 }
 
 /// Lays out what a process leaves that is killed, and returns the event log up to there: the machine goes

@@ -9,9 +9,10 @@ use selfsame_core::{Record, Store, Sweep};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
-use crate::model::{DENIED, Finding, LOST, Model, NEW, Verdict, text};
+use crate::model::{DENIED, Finding, LOST, Model, NEW, Verdict};
 use crate::op::{Op, Verb};
 use crate::place::Place;
+use crate::seen::text;
 use crate::workload::options;
 
 /// How often a lock is tried, a millisecond apart.

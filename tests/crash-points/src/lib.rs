@@ -24,6 +24,7 @@ pub mod op;
 pub mod place;
 pub mod random;
 pub mod recorder;
+mod seen;
 pub mod story;
 
 pub mod tamper;

@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use selfsame_core::conformance::SettableClock;
-use selfsame_core::{Clock, Due, Record, State, Timestamp};
+use selfsame_core::{Clock, Record, Timestamp};
 
 use crate::op::{Op, Verb};
+use crate::seen::{is_seen_as, swept, text};
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,15 +38,6 @@ pub enum Verdict {
     MayHaveLanded,
     /// It was not made.
     NotWritten,
-}
-
-/// A call that ended with an error.
-#[derive(Debug, Clone)]
-struct Failed {
-    op: Op,
-    verdict: Verdict,
-    /// The workload's clock then.
-    clock_ms: u64,
 }
 
 /// What is known of a store.
@@ -95,14 +87,22 @@ impl Model {
             "failed" => self.fail(number, text),
             "clock" => self.clock_ms = number,
             "sweep" => self.sweep(),
-            "open" | "opened" | "close" | "closed" | "error" => {}
+            "opened" => self.failed.iter_mut().for_each(|failed| failed.is_reopened = true),
+            "open" | "close" | "closed" | "error" => {}
             other => panic!("the workload does not write {other}"),
         }
     }
 
     /// What was under way stays unknown.
     pub fn crash(&mut self) {
+        let now = self.now();
         for op in std::mem::take(&mut self.running).into_values() {
+            // It may also have been made behind a call that failed, if that one was made.
+            for failed in self.failed.iter_mut().filter(|failed| failed.op.key == op.key) {
+                let more: Vec<_> =
+                    failed.states.iter().map(|state| state.clone().after(&op, now).1).collect();
+                failed.states.extend(more);
+            }
             self.widen(&op);
         }
     }
@@ -157,17 +157,20 @@ impl Model {
             self.erased.extend(self.tags.get(&op.key).into_iter().flatten());
         }
         self.put(&op, next);
+        // What a store has made of a failed call when it starts again, it sticks to.
+        self.failed.retain(|failed| !failed.is_reopened || failed.op.key != op.key);
         true
     }
 
     fn fail(&mut self, number: u64, text: &str) {
         let Some(op) = self.running.remove(&number) else { return };
         let is_denied = text.starts_with("NotWritten");
+        let verdict = if is_denied { Verdict::NotWritten } else { Verdict::MayHaveLanded };
+        let states = self.apply(&op).into_iter().map(|(_, state)| state).collect();
+        self.failed.push(Failed { op: op.clone(), verdict, states, is_reopened: false });
         if !is_denied {
             self.widen(&op);
         }
-        let verdict = if is_denied { Verdict::NotWritten } else { Verdict::MayHaveLanded };
-        self.failed.push(Failed { op: op.clone(), verdict, clock_ms: self.clock_ms });
         if text.starts_with("Damaged") || text.starts_with("RecordsLost") {
             let text = format!("{op}\n  failed: {text}");
             self.contradictions.push(Finding { kind: CONTRADICTED, text });
@@ -188,9 +191,13 @@ impl Model {
     }
 
     fn widen(&mut self, op: &Op) {
-        let next = self.apply(op).into_iter().map(|(_, next)| next).collect::<Vec<_>>();
+        let next = self.apply(op).into_iter().map(|(_, next)| next).collect();
+        self.add(op, next);
+    }
+
+    fn add(&mut self, op: &Op, more: Vec<Possible>) {
         let mut states = self.states(op);
-        for state in next {
+        for state in more {
             if !states.contains(&state) {
                 states.push(state);
             }
@@ -209,17 +216,7 @@ impl Model {
 
     fn apply(&self, op: &Op) -> Vec<(String, Possible)> {
         let now = self.now();
-        let apply = |state: Possible| match state {
-            Possible::Fact(value) => {
-                let (outcome, next) = op.on_fact(value.as_ref());
-                (outcome, Possible::Fact(next))
-            }
-            Possible::Record(record) => {
-                let (outcome, next) = op.on_record(record.as_deref(), now);
-                (outcome, Possible::Record(next.map(Box::new)))
-            }
-        };
-        self.states(op).into_iter().map(apply).collect()
+        self.states(op).into_iter().map(|state| state.after(op, now)).collect()
     }
 
     fn put(&mut self, op: &Op, states: Vec<Possible>) {
@@ -270,13 +267,11 @@ impl Model {
         let (doubted, others): (Vec<_>, Vec<_>) =
             failed.partition(|failed| failed.op.key == key && failed.verdict == verdict);
         self.failed = others;
-        let now = self.clock_ms;
-        for Failed { op, clock_ms, .. } in &doubted {
-            self.clock_ms = *clock_ms;
-            self.widen(op);
+        let is_any = !doubted.is_empty();
+        for failed in doubted {
+            self.add(&failed.op, failed.states);
         }
-        self.clock_ms = now;
-        !doubted.is_empty()
+        is_any
     }
 
     /// What a key or a fact may be, for people.
@@ -295,61 +290,33 @@ impl Model {
     }
 }
 
+/// A call that failed, and what it led to if it was made.
+#[derive(Debug, Clone)]
+struct Failed {
+    op: Op,
+    verdict: Verdict,
+    states: Vec<Possible>,
+    is_reopened: bool,
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Possible {
     Record(Option<Box<Record>>),
     Fact(Option<Vec<u8>>),
 }
 
-fn swept(record: &Record, now: Timestamp) -> Option<Record> {
-    let mut record = record.clone();
-    match record.due(now) {
-        Some(Due::Removal) => return None,
-        Some(Due::Burial) => record.bury(now),
-        Some(Due::Hold) => record.settle(now),
-        None => {}
-    }
-    Some(record)
-}
-
-/// Tells whether a reader of `expected` may see `found`. A lease may be longer than it was, and since
-/// when a record is held is whenever that was noticed.
-fn is_seen_as(expected: Option<&Record>, found: Option<&Record>, now: Timestamp) -> bool {
-    let seen = |record: Option<&Record>| record.cloned().and_then(|record| record.seen_at(now));
-    let (Some(mut expected), Some(mut found)) = (seen(expected), seen(found)) else {
-        return seen(expected).is_none() && seen(found).is_none();
-    };
-    for record in [&mut expected, &mut found] {
-        record.settle(now);
-        if let State::Held { since } = &mut record.state {
-            *since = Timestamp::default();
+impl Possible {
+    /// What a call comes to, and what it leads to.
+    fn after(self, op: &Op, now: Timestamp) -> (String, Self) {
+        match self {
+            Self::Fact(value) => {
+                let (outcome, next) = op.on_fact(value.as_ref());
+                (outcome, Self::Fact(next))
+            }
+            Self::Record(record) => {
+                let (outcome, next) = op.on_record(record.as_deref(), now);
+                (outcome, Self::Record(next.map(Box::new)))
+            }
         }
     }
-    if let (State::Claimed { lease_until }, State::Claimed { lease_until: found_until }) =
-        (&mut expected.state, &found.state)
-    {
-        *lease_until = (*lease_until).max(*found_until);
-    }
-    expected == found
-}
-
-/// A record in a line.
-pub fn text(record: Option<&Record>) -> String {
-    let Some(record) = record else { return "no record".to_owned() };
-    let state = match &record.state {
-        State::Completed { at, answer } => {
-            format!("completed at {at:?}: {}", crate::op::answer_text(answer))
-        }
-        other => format!("{other:?}"),
-    };
-    let checkpoint = record.checkpoint.as_ref();
-    let checkpoint = checkpoint
-        .map_or(String::new(), |point| format!(", checkpoint {}", crate::op::digest(&point.data)));
-    format!(
-        "fence {} attempt {} by {} until {:?}{checkpoint}: {state}",
-        record.fence.number(),
-        record.attempt,
-        record.attempt_id,
-        record.expires_at,
-    )
 }
