@@ -11,7 +11,7 @@ use selfsame::stores::EmbeddedOptions;
 use selfsame_core::FullStore;
 
 use super::{open, work};
-use crate::report::{RATE, Table};
+use crate::report::Table;
 use crate::timing::Stopwatch;
 
 /// The size of answers.
