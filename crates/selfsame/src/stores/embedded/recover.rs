@@ -73,7 +73,7 @@ struct Recovery {
     active: Arc<Segment>,
     /// Where the next frame is.
     position: Position,
-    /// From where on the active segment was read.
+    /// From where on the active segment was read and not written again.
     read_from: u64,
     /// The segment before the active one, if it was read, and the part that was.
     before: Option<(Arc<Segment>, Range<u64>)>,
@@ -210,9 +210,11 @@ impl Recovery {
     }
 
     /// Has the memtable written once it is full. A whole log may be larger than the memory.
-    fn make_room(&self, last_head: u64) -> Result<(), OpenError> {
-        let records = &self.records;
-        if records.index.is_full() {
+    fn make_room(&mut self, last_head: u64) -> Result<(), OpenError> {
+        if self.records.index.is_full() {
+            // A table must not say more than the log on the disk.
+            self.make_durable()?;
+            let records = &self.records;
             records.index.rotate(records.note_at(self.position, Some(last_head)).encode());
             if !records.index.wait_at_start() {
                 let error = io::Error::other("the index of the store cannot be written");
@@ -222,22 +224,31 @@ impl Recovery {
         Ok(())
     }
 
+    /// Writes again what was read, and may not be on the disk.
+    fn make_durable(&mut self) -> Result<(), OpenError> {
+        let write_again = |segment: &Segment, part| {
+            segment.write_again(part).map_err(|error| unreadable(segment, error))
+        };
+        // A segment that holds anything says that the one before was durable.
+        let before = self.before.as_ref().filter(|_| self.position.offset == START);
+        if let Some((before, part)) = before {
+            write_again(before, part.clone())?;
+        }
+        write_again(&self.active, self.read_from..self.position.offset)?;
+        self.read_from = self.position.offset;
+        Ok(())
+    }
+
     fn finish(mut self) -> Result<Recovered, OpenError> {
         self.position.batch = self.last.batch + 1;
         for unused in mem::take(&mut self.unread) {
             remove_unused(&unused)?;
             self.records.segments.remove(unused.number);
         }
+        // What says that older segments are not needed must be durable before they go.
+        self.make_durable()?;
         self.check_older()?;
         let (active, end) = (self.active, self.position);
-        let write_again = |segment: &Segment, part| {
-            segment.write_again(part).map_err(|error| unreadable(segment, error))
-        };
-        // A segment that holds anything says that the one before was durable.
-        if let Some((before, part)) = self.before.filter(|_| end.offset == START) {
-            write_again(&before, part)?;
-        }
-        write_again(&active, self.read_from..end.offset)?;
         let mut records = self.records;
         records.boot = end;
         if records.leases == Leases::EndAtBoot {
