@@ -89,15 +89,21 @@ impl Event {
     /// If it is none.
     pub fn read_all(mut log: Bytes, root: &str) -> Vec<Self> {
         let mut events = Vec::new();
-        while !log.is_empty() {
-            events.push(Self::read(&mut log, root));
+        while let Some(event) = Self::read(&mut log, root) {
+            events.push(event);
         }
         events
     }
 
-    fn read(log: &mut Bytes, root: &str) -> Self {
-        let head = log.split_to(HEAD_LEN);
+    /// The next event. A process that ended while a thread wrote its last one has not made that call.
+    fn read(log: &mut Bytes, root: &str) -> Option<Self> {
+        let head = log.get(..HEAD_LEN)?.to_vec();
         let number = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("4 bytes"));
+        let len = HEAD_LEN + [28, 32, 36].map(|at| number(at) as usize).iter().sum::<usize>();
+        if log.len() < len {
+            return None;
+        }
+        let _head = log.split_to(HEAD_LEN);
         let long = |at: usize| u64::from_le_bytes(head[at..at + 8].try_into().expect("8 bytes"));
         let (fd, error) = (number(4).cast_signed(), number(24).cast_signed());
         let (offset, len) = (long(8), long(16));
@@ -112,7 +118,7 @@ impl Event {
         if data.is_empty() && len > 0 {
             data = zeros(len);
         }
-        match number(0) {
+        Some(match number(0) {
             1 => Self::Open { fd, path, created: offset & 1 != 0, truncated: offset & 2 != 0 },
             2 => Self::Close { fd },
             3 => Self::Write { fd, offset, data },
@@ -130,7 +136,7 @@ impl Event {
             20 => Self::Crash,
             21 => Self::Start,
             kind => panic!("an event log has no events of kind {kind}"),
-        }
+        })
     }
 
     /// Writes an event log, with paths as they are.
