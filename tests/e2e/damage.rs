@@ -106,13 +106,21 @@ fn a_record_with_a_flipped_bit_is_neither_served_nor_run_again() {
 }
 
 #[test]
-fn a_gateway_whose_log_has_a_hole_does_not_start() {
+fn a_hole_in_the_log_costs_its_own_key_and_without_the_index_the_gateway_does_not_start() {
     let ledger = ledger();
     let setup = answered(&ledger, &["first"]);
     let mut log = fs::read(log_in(&setup.data())).expect("the log is there");
-    // A head, so that it is not even known whose record it was.
+    // A head, so that only the index knows whose record it was.
     log[50] ^= 1;
     fs::write(log_in(&setup.data()), log).expect("the log can be written");
+
+    let gateway = setup.start();
+    assert_eq!(charge(&gateway, "first").send().status, 500);
+    assert_eq!(charge(&gateway, "sound").send().header("idempotent-replayed"), Some("true"));
+    assert_eq!(ledger.effects("first"), 1);
+    let (status, setup) = gateway.terminate();
+    assert!(status.success());
+    fs::remove_dir_all(setup.data().join("index")).expect("there is an index");
 
     let refused = binary().args(["serve", "--config"]).arg(setup.write_config()).output();
     let refused = refused.expect("it runs");
