@@ -164,3 +164,31 @@ async fn a_lost_frame_is_a_store_that_does_not_open() {
         assert!(text.contains(part), "{text}");
     }
 }
+
+#[tokio::test]
+async fn only_the_damaged_record_that_is_named_is_forgotten() {
+    let folder = folder();
+    let store = open(&folder);
+    let mut damaged = Vec::new();
+    for number in 0..8 {
+        let body = format!("a body to be found {number}");
+        damaged.push(complete_with(&store, &format!("key-{number}"), body.as_bytes()).await);
+    }
+    let log = only_segment(&folder);
+    let mut bytes = fs::read(&log).expect("the log is there");
+    for number in 0..8 {
+        let at = position(&bytes, format!("a body to be found {number}").as_bytes());
+        bytes[at] ^= 1;
+    }
+    fs::write(&log, &bytes).expect("the log can be written");
+    damaged.sort_by_key(|ask| ask.id);
+    // One in the middle: those before and behind it must stay.
+    let forgotten = damaged.remove(4);
+    let prefix = &forgotten.id.to_string()[..12];
+    assert_eq!(store.forget_damaged(prefix).await.ok(), Some(1));
+    assert_eq!(store.forget_damaged(prefix).await.ok(), Some(0));
+    for ask in &damaged {
+        assert_shut(&store, ask).await;
+    }
+    run(&store, &retry(&forgotten)).await;
+}

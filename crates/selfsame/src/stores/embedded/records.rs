@@ -119,19 +119,23 @@ impl Records {
         Ok(Bite { found, next })
     }
 
-    /// Ids of records that may be meant, among the next few from an id on.
+    /// Ids of records that may be meant, among the next few from an id on, or from the first.
     fn candidates(&self, find: &Find, from: Bound<RecordId>) -> Result<Bite<RecordId>, Trouble> {
         if let Find::Held | Find::Abandoned { .. } = find {
             let found = self.open.from(from, BITE);
             let next = found.last().copied().filter(|_| found.len() == BITE);
             return Ok(Bite { found, next });
         }
-        let (mut found, mut is_over) = (Vec::new(), false);
-        let last = match find {
-            Find::IdPrefix(prefix) => id_range(prefix).map(|(_, last)| last),
-            _ => Some([u8::MAX; RecordId::LEN]),
+        let range = match find {
+            Find::IdPrefix(prefix) => id_range(prefix),
+            _ => Some(([0; RecordId::LEN], [u8::MAX; RecordId::LEN])),
         };
-        let Some(last) = last else { return Ok(Bite { found, next: None }) };
+        let Some((first, last)) = range else { return Ok(Bite { found: Vec::new(), next: None }) };
+        let from = match from {
+            Bound::Unbounded => Bound::Included(RecordId::from_bytes(first)),
+            _ => from,
+        };
+        let (mut found, mut is_over) = (Vec::new(), false);
         let key_mark = match find {
             Find::Key(key) => Some(frame::key_mark(key)),
             _ => None,

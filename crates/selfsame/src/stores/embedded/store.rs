@@ -18,7 +18,7 @@ use super::records::BITE;
 use super::scan::{DueScan, States, Stretch};
 use super::segment::START;
 use super::{EmbeddedStore, scrub};
-use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
+use crate::stores::durable::{CLAIMED, HELD, count_state};
 
 /// How often a claim is made that was over before it was granted.
 const CLAIMS_MAX: usize = 3;
@@ -323,13 +323,7 @@ impl Inspect for EmbeddedStore {
             Find::Abandoned { after } | Find::Matching { after, .. } => *after,
             Find::Key(_) | Find::IdPrefix(_) | Find::Held => None,
         };
-        let mut from = match find {
-            Find::IdPrefix(prefix) => match id_range(prefix) {
-                Some((first, _)) => Bound::Included(RecordId::from_bytes(first)),
-                None => return Ok(Vec::new()),
-            },
-            _ => after.map_or(Bound::Unbounded, Bound::Excluded),
-        };
+        let mut from = after.map_or(Bound::Unbounded, Bound::Excluded);
         // In bites: nobody waits for long, and no time runs out.
         let mut found = Vec::new();
         loop {
