@@ -82,6 +82,9 @@ struct Options {
     /// Number of keys with `store --only scale`
     #[arg(long, default_value_t = 1_000_000)]
     keys: u64,
+    /// Folder of the store that `store --only scale` fills and keeps. A later run goes on with it
+    #[arg(long, value_name = "FOLDER")]
+    filled: Option<PathBuf>,
     /// Only what has this in its name; of the stores: speed, size, expiry, scale; of PostgreSQL also churn
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,

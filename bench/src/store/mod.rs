@@ -75,7 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     // Only by its name: it takes long.
     if options.only == "scale" {
         eprintln!("{} keys", options.keys);
-        let scale = runtime.block_on(scale::measure(folder.path(), options.keys, time))?;
+        let data = options.filled.clone().unwrap_or_else(|| folder.path().join("scale"));
+        let scale = runtime.block_on(scale::measure(&data, options.keys, time))?;
         tables.extend([scale.pairs, scale.replays, scale.rest]);
     }
     report::publish(options, &notes, &tables, &targets)

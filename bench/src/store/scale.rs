@@ -11,14 +11,27 @@ use selfsame::stores::EmbeddedOptions;
 use selfsame_core::FullStore;
 
 use super::{open, work};
-use crate::report::Table;
+use crate::report::{RATE, Table};
 use crate::timing::Stopwatch;
 
 /// The size of answers.
 const ANSWER_BYTES: usize = 100;
 
+const COLUMNS: &[&str] = &[
+    RATE,
+    "claim p50 ms",
+    super::CLAIM_P99,
+    work::CLAIM_MAX,
+    "complete p50 ms",
+    "complete p99 ms",
+    work::COMPLETE_MAX,
+];
+
 /// How long another process writes before it is killed.
 const BEFORE_KILL: Duration = Duration::from_secs(5);
+
+/// More keys than are filled in at once.
+const FILLED_AT_ONCE_MAX: u64 = 10_000;
 
 const READY: &str = "ready";
 
@@ -29,15 +42,15 @@ pub(super) struct Scale {
     pub(super) rest: Table,
 }
 
-/// Fills a store in `folder` with that many keys and measures it.
-pub(super) async fn measure(folder: &Path, keys: u64, time: Duration) -> Result<Scale> {
-    let data = folder.join("scale");
-    let store = open(&data, EmbeddedOptions::default())?;
+/// Fills a store in `data` with that many keys, as far as it is not filled yet, and measures it.
+pub(super) async fn measure(data: &Path, keys: u64, time: Duration) -> Result<Scale> {
+    let store = open(data, EmbeddedOptions::default())?;
+    let known = known_keys(&*store, keys).await?;
     let begun = Stopwatch::start();
-    work::fill(&store, 0..keys, ANSWER_BYTES).await?;
+    work::fill(&store, known..keys, ANSWER_BYTES).await?;
     let filled = begun.elapsed();
-    let disk = bytes_of(&data)? as f64 / keys as f64;
-    let mut pairs = Table::new("Claim and complete at that size", None, super::PAIR_COLUMNS);
+    let disk = bytes_of(data)? as f64 / keys as f64;
+    let mut pairs = Table::new("Claim and complete at that size", None, COLUMNS);
     for in_flight in [64, 256] {
         let name = format!("{keys} keys, {in_flight} in flight");
         pairs.add(&name, work::pairs_of(&store, in_flight, time, ANSWER_BYTES).await?);
@@ -48,18 +61,32 @@ pub(super) async fn measure(folder: &Path, keys: u64, time: Duration) -> Result<
     let closing = Stopwatch::start();
     drop(store);
     let closing = closing.elapsed();
-    let clean = time_of_start(&data)?;
-    kill_one_that_writes(&data)?;
-    let killed = time_of_start(&data)?;
-    std::fs::remove_dir_all(&data)?;
+    let clean = time_of_start(data)?;
+    kill_one_that_writes(data)?;
+    let killed = time_of_start(data)?;
     let mut rest = Table::new("The rest at that size", None, &["value"]);
-    rest.add("filled, pairs per second", vec![("value", keys as f64 / filled.as_secs_f64())]);
+    let filled_per_second = (keys - known) as f64 / filled.as_secs_f64();
+    rest.add("filled, pairs per second", vec![("value", filled_per_second)]);
     rest.add("resident memory, MiB", vec![("value", memory as f64 / f64::from(1 << 20))]);
     rest.add("bytes on disk for each key", vec![("value", disk)]);
     rest.add("close, s", vec![("value", closing.as_secs_f64())]);
     rest.add("start after a clean stop, s", vec![("value", clean.as_secs_f64())]);
     rest.add("start after kill -9, s", vec![("value", killed.as_secs_f64())]);
     Ok(Scale { pairs, replays, rest })
+}
+
+/// Number of keys that an earlier run filled in, as far as that is sure.
+async fn known_keys(store: &dyn FullStore, keys: u64) -> Result<u64> {
+    let (mut known, mut unknown) = (0, keys);
+    while known < unknown {
+        let middle = known + (unknown - known) / 2;
+        match store.get(&work::ask(middle).id).await? {
+            Some(_) => known = middle + 1,
+            None => unknown = middle,
+        }
+    }
+    // Some of the last ones were still under way when it was cut off.
+    Ok(known.saturating_sub(FILLED_AT_ONCE_MAX))
 }
 
 /// Writes to the store in `folder` until it is killed.

@@ -26,6 +26,9 @@ pub(crate) const LEASE: Duration = Duration::from_secs(30);
 /// How long a claim and a completion took together.
 pub(crate) const PAIR_P50: &str = "pair p50 ms";
 pub(crate) const PAIR_P99: &str = "pair p99 ms";
+/// The longest of all claims and completions.
+pub(crate) const CLAIM_MAX: &str = "longest claim ms";
+pub(crate) const COMPLETE_MAX: &str = "longest complete ms";
 /// How many records are replayed.
 const REPLAYED: u64 = 10_000;
 
@@ -200,6 +203,8 @@ pub(crate) async fn pairs_of<K: Keeper + ?Sized>(
         ("claim p99 ms", claims.percentile(0.99)),
         ("complete p50 ms", completions.percentile(0.5)),
         ("complete p99 ms", completions.percentile(0.99)),
+        (CLAIM_MAX, claims.percentile(1.0)),
+        (COMPLETE_MAX, completions.percentile(1.0)),
         (PAIR_P50, pairs.percentile(0.5)),
         (PAIR_P99, pairs.percentile(0.99)),
     ])
