@@ -74,8 +74,9 @@ use super::near::Near;
 const NEAR_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// What is read here changes by this process alone.
 const FOREVER: Timestamp = Timestamp::from_millis(u64::MAX);
-/// How many threads answer from finished records.
-const READERS: usize = 2;
+/// Threads that answer from finished records. Where the records do not fit into memory, each waits
+/// for the disk, which is quick only with many reads under way.
+const READERS: usize = 32;
 
 /// How large the first segment is. Many stores never need another.
 const FIRST_SEGMENT: u64 = 256 * 1024;
