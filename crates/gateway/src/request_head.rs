@@ -22,6 +22,7 @@ use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
 use crate::client_ip;
 use crate::config::{Config, TenantSource};
+use crate::forwarded::{X_FORWARDED_PREFIX, X_REAL_IP};
 use crate::peer::Peer;
 use crate::request_path;
 
@@ -29,7 +30,7 @@ use crate::request_path;
 const NOMINATIONS_MAX: usize = 10;
 
 /// Headers that `Connection` may not name, whatever the configuration.
-const GUARDED: [HeaderName; 9] = [
+const GUARDED: [HeaderName; 10] = [
     HOST,
     AUTHORIZATION,
     COOKIE,
@@ -38,6 +39,7 @@ const GUARDED: [HeaderName; 9] = [
     CONTENT_ENCODING,
     FORWARDED,
     VIA,
+    X_REAL_IP,
     IDEMPOTENCY_KEY,
 ];
 /// Headers that trailers may not hold.
@@ -55,7 +57,7 @@ const OF_HEADS: [HeaderName; 12] = [
     TRAILER,
     WWW_AUTHENTICATE,
 ];
-const GUARDED_PREFIXES: [&str; 2] = ["x-forwarded-", SELFSAME_PREFIX];
+const GUARDED_PREFIXES: [&str; 2] = [X_FORWARDED_PREFIX, SELFSAME_PREFIX];
 
 /// Checks the heads of requests by one configuration.
 #[derive(Default)]
