@@ -1,7 +1,6 @@
 //! [`Door`]: where a connection's requests go, and what is answered on the spot.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tower_service::Service;
 
-use crate::address_limit::ConnectionPermit;
+use crate::address_limit::{ClientAddress, ConnectionPermit};
 use crate::fair_share::{BusyTime, FairShare, ForegroundRequest};
 use crate::forward_auth::ForwardAuth;
 use crate::peer::Peer;
@@ -108,7 +107,7 @@ impl Door {
     fn admit<B>(
         &self,
         request: &mut Request<B>,
-        forwarded_client: Option<IpAddr>,
+        forwarded_client: Option<ClientAddress>,
         may_run_on: bool,
     ) -> Result<Seat, Problem> {
         let counted = match (forwarded_client, &self.permit) {

@@ -7,7 +7,7 @@
 mod tests;
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use http::header::{
@@ -20,6 +20,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Vers
 use ipnet::IpNet;
 use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
+use crate::address_limit::ClientAddress;
 use crate::client_ip;
 use crate::config::{Config, TenantSource};
 use crate::forwarded::{X_FORWARDED_PREFIX, X_REAL_IP};
@@ -172,7 +173,11 @@ impl HeadRules {
     }
 
     /// The address of a request's client, if `peer` is a trusted proxy that may name it.
-    pub(crate) fn forwarded_client(&self, headers: &HeaderMap, peer: &Peer) -> Option<IpAddr> {
+    pub(crate) fn forwarded_client(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Option<ClientAddress> {
         let is_trusted = self.trusts(peer);
         is_trusted.then(|| client_ip::behind_proxies(headers, peer.ip(), &self.trusted))
     }
