@@ -172,6 +172,28 @@ fn clients_behind_a_trusted_proxy_are_told_apart() {
 }
 
 #[test]
+fn requests_whose_headers_disagree_do_not_count_for_the_proxy() {
+    let (ledger, gate) = slow_at_one_path();
+    // A quarter of it is the share of one address.
+    let settings = "trusted_proxies = [\"127.0.0.1\"]\n[limits]\nmax_requests = 8\n";
+    let gateway = Gateway::in_front_of(&ledger).with(settings).start();
+    let invented = |target: &str, number: usize| {
+        let request = gateway.request("GET", target).header("X-Forwarded-For", "192.0.2.1");
+        request.header("Forwarded", &format!("for=198.51.100.{number}"))
+    };
+    let slow = [1, 2].map(|number| invented("/slow", number).begin());
+    eventually("both are there", || (ledger.all().len() == 2).then_some(()));
+    invented("/", 3).send().refused("too-many-requests");
+    // The proxy asks whether we serve, and its clients are served.
+    assert_eq!(gateway.request("GET", "/").send().status, 201);
+    let honest = gateway.request("GET", "/").header("X-Forwarded-For", "192.0.2.1");
+    assert_eq!(honest.send().status, 201);
+    gateway.expect_log("two different ones in X-Forwarded-For and Forwarded");
+    gate.open();
+    drop(slow);
+}
+
+#[test]
 fn a_client_cannot_claim_another_address() {
     let (ledger, gate) = slow_at_one_path();
     let gateway = Gateway::in_front_of(&ledger).with("[limits]\nmax_requests = 8\n").start();

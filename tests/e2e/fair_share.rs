@@ -14,7 +14,7 @@ const CONNECTIONS: usize = 100;
 const AHEAD: usize = 16;
 
 /// Sends `requests` for as long as they are taken, and reads the responses.
-async fn flood(to: SocketAddr, requests: Arc<Vec<u8>>) {
+pub(crate) async fn flood(to: SocketAddr, requests: Arc<Vec<u8>>) {
     let (mut from, mut to) = connect_from(BUSY, to).await.into_split();
     let write = async { while to.write_all(&requests).await.is_ok() {} };
     let read = async {

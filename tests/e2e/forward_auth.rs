@@ -5,7 +5,10 @@ use std::collections::HashMap;
 use std::io::BufReader;
 use std::sync::{Arc, Mutex};
 
-use crate::harness::{Answer, Effect, Gate, Gateway, Ledger, Setup, Then, eventually, reply};
+use crate::address_limits::ATTACKER;
+use crate::harness::{
+    Answer, Effect, Gate, Gateway, Http2, Ledger, Setup, Then, eventually, reply,
+};
 use crate::unreachable::nobody;
 
 /// A service that knows callers by their credentials, and can change its mind.
@@ -323,4 +326,39 @@ fn a_route_may_do_without_permission() {
     assert_eq!((send("/charges").status, auth.asked()), (401, 1));
     let unkeyed = gateway.post("/charges").header("Authorization", "Bearer eve").json("{}");
     assert_eq!((unkeyed.send().status, auth.asked()), (201, 1), "the API decides about it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn questions_of_one_address_do_not_keep_others_waiting() {
+    let (ledger, auth, gate) = (Ledger::start(), Auth::start(), Gate::shut());
+    let at_gate = gate.clone();
+    auth.answers(move |effect| {
+        if effect.header("authorization").is_some_and(|token| token.contains("eve")) {
+            at_gate.pass();
+        }
+    });
+    let settings = auth.settings("").replace("2s", "60s");
+    let gateway = Gateway::in_front_of(&ledger).with(&settings).start();
+    let mut clients = Vec::new();
+    for connection in 0..2 {
+        let client = Http2::connect_from(ATTACKER, gateway.address).await;
+        let mut begun = Vec::new();
+        for number in 0..200 {
+            let request = http::Request::post("http://a/charges")
+                .header("idempotency-key", "order-1")
+                .header("authorization", format!("Bearer eve-{connection}-{number}"));
+            begun.push(client.begin(request.body(()).expect("a request"), true).await);
+        }
+        clients.push((client, begun));
+    }
+    eventually("many are asked", || (auth.asked() >= 64).then_some(()));
+    assert_eq!(charge(&gateway, "ann-1", "order-1").status, 201);
+
+    // They go on without their clients, and count until their end.
+    drop(clients);
+    gateway.expect_metric("selfsame_abandoned_requests", 400.0);
+    assert_eq!(charge(&gateway, "bob-1", "order-1").status, 201);
+    gate.open();
+    gateway.expect_metric("selfsame_abandoned_requests", 0.0);
+    assert_eq!(ledger.effects("order-1"), 2);
 }

@@ -4,7 +4,10 @@ use std::io::{BufReader, Read, Write};
 
 use crate::harness::{Answer, Effect, Gateway, Ledger, read_up_to, reply};
 
-const SENT: [(&str, &str); 5] = [
+const SENT: [(&str, &str); 8] = [
+    ("X-Real-IP", "192.0.2.1"),
+    ("X-Forwarded-User", "root"),
+    ("X-Forwarded-Prefix", "/admin"),
     ("X-Forwarded-For", "192.0.2.1"),
     ("X-Forwarded-Proto", "https"),
     ("X-Forwarded-Host", "shop.example"),
@@ -35,6 +38,9 @@ fn a_strangers_word_on_its_way_is_replaced() {
     assert_eq!(effect.header("x-forwarded-host"), Some(host.as_str()));
     let forwarded = format!("for=127.0.0.1;host=\"{host}\";proto=http");
     assert_eq!(effect.header("forwarded"), Some(forwarded.as_str()));
+    for name in ["x-real-ip", "x-forwarded-user", "x-forwarded-prefix"] {
+        assert_eq!(effect.header(name), None, "{name}");
+    }
     assert_eq!(via(&effect), ["1.0 other", "1.1 selfsame"]);
 }
 
@@ -47,6 +53,9 @@ fn a_trusted_proxys_word_is_added_to() {
     let ours = format!("for=127.0.0.1;host=\"{host}\";proto=http");
     let forwarded = format!("for=192.0.2.1;proto=https, {ours}");
     assert_eq!(effect.header("forwarded"), Some(forwarded.as_str()));
+    for (name, value) in &SENT[..3] {
+        assert_eq!(effect.header(&name.to_lowercase()), Some(*value), "{name}");
+    }
 }
 
 #[test]

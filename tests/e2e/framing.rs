@@ -84,6 +84,23 @@ fn a_line_feed_alone_ends_no_line() {
 }
 
 #[test]
+fn zeros_before_the_size_of_a_chunk_hide_nothing_behind_it() {
+    let ledger = Ledger::start();
+    let gateway = Gateway::in_front_of(&ledger).start();
+    // Whoever reads only the zeros takes the chunk for trailers, and what follows for a body.
+    let inner = "\r\nPOST / HTTP/1.1\r\nContent-Length: 10000\r\n\r\n";
+    let chunk = format!("{:0>300x}\r\n{inner}\r\n0\r\n\r\n", inner.len());
+    let both = "Content-Length: 3\nTransfer-Encoding: chunked\n";
+    let hidden = format!("POST /smuggled HTTP/1.1\nHost: a\n{both}\n3\r\nabc\r\n0\r\n\r\n");
+    let request = gateway.post("/charges").header("Transfer-Encoding", "chunked").key("k");
+    let request = request.body(format!("{chunk}{hidden}").as_bytes());
+    let mut connection = request.open();
+    assert_eq!(request.send_on(&mut connection).expect("an answer").status, 400);
+    assert_eq!(rest(&mut connection), "", "the connection is closed");
+    assert_nothing_smuggled(&ledger, 0);
+}
+
+#[test]
 fn a_length_is_passed_on_in_its_shortest_form() {
     let ledger = Ledger::start();
     let gateway = Gateway::in_front_of(&ledger).start();

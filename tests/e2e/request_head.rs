@@ -234,6 +234,7 @@ fn connection_cannot_take_away_what_belongs_to_the_whole_request() {
         "Cookie",
         "Forwarded",
         "X-Forwarded-For",
+        "X-Real-IP",
         "Selfsame-Attempt",
         "Idempotency-Key",
         "Content-Length",

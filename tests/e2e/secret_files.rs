@@ -120,6 +120,27 @@ fn secrets_of_their_owner_and_group_are_not_warned_about() {
 }
 
 #[test]
+fn a_configuration_with_a_password_is_warned_about() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("selfsame.toml");
+    let url = format!("postgres://me:{SECRET}@database/keys");
+    let text = format!("upstream = \"http://api\"\n[store]\nurl = {url:?}\n");
+    std::fs::write(&path, text).expect("written");
+    let check = |mode| {
+        set_mode(&path, mode);
+        let mut command = binary();
+        command.args(["config", "check"]).arg(&path);
+        let ended = run_to_end(command);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(!ended.stderr.contains(SECRET), "a secret is not shown");
+        ended.stderr
+    };
+    let warning = format!("store.url: {}: {WARNING}: chmod 600", path.display());
+    assert!(check(0o644).contains(&warning));
+    assert!(!check(0o640).contains(WARNING));
+}
+
+#[test]
 fn keys_that_only_verify_are_no_secrets() {
     let ledger = Ledger::start();
     let (setup, folder) = tokens::setup(&ledger, &tokens::Issuer::new());

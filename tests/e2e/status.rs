@@ -1,8 +1,14 @@
 //! What became of a key: told to its own tenant, and to nobody else.
 
-use serde_json::{Value, json};
+use std::sync::Arc;
 
+use selfsame_test_postgres::Server;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::fair_share::flood;
 use crate::harness::{Answer, Gate, Gateway, Ledger, Then, eventually, reply};
+use crate::postgres;
 
 const PATH: &str = "/.well-known/idempotency/status";
 const ALICE: &str = "Bearer alice";
@@ -162,4 +168,23 @@ fn the_path_is_the_upstreams_unless_it_is_switched_on() {
     assert_eq!(gateway.reload().status, 200);
     assert_eq!(told(&gateway, "k", "POST /charges"), unknown());
     assert_eq!(ledger.all().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn look_ups_of_one_address_leave_room_for_others() {
+    let (ledger, server) = (Ledger::start(), Server::start());
+    let setup = postgres::gateway(&ledger, &postgres::database(&server));
+    let gateway = setup.with("status = true\n").start();
+    let target = format!("{PATH}?route=POST%20/charges");
+    let look_up = gateway.request("GET", &target).key("k").header("Authorization", ALICE);
+    let requests = Arc::new(look_up.bytes().repeat(16));
+    let mut flooding = JoinSet::new();
+    for _ in 0..300 {
+        flooding.spawn(flood(gateway.address, requests.clone()));
+    }
+    eventually("the busy address waits for others", || {
+        (0..100).for_each(|_| assert_eq!(told(&gateway, "k", "POST /charges"), unknown()));
+        (gateway.metric("selfsame_deferred_tasks_total") >= 1000.0).then_some(())
+    });
+    flooding.shutdown().await;
 }

@@ -149,6 +149,18 @@ fn no_other_http_is_upgraded_to_and_no_claimed_work_is() {
 }
 
 #[test]
+fn a_wish_that_connection_does_not_list_goes_no_further() {
+    let (upstream, told) = echo();
+    let gateway = Gateway::before(upstream).start();
+    for listed in ["keep-alive", "close, X-Upgrade"] {
+        let asks = gateway.request("GET", "/").header("Connection", listed);
+        assert_eq!(asks.header("Upgrade", "websocket").send().status, 200, "{listed}");
+        let head = told.try_recv().expect("it was sent on");
+        assert!(!head.contains("upgrade"), "{head}");
+    }
+}
+
+#[test]
 fn an_upstream_that_does_not_upgrade_is_heard_as_usual() {
     let ledger = crate::harness::Ledger::start();
     let gateway = Gateway::in_front_of(&ledger).start();

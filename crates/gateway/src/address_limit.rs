@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use selfsame::NewKeyAllowance;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::config::Limits;
 use crate::fair_share::BusyTime;
@@ -28,6 +29,8 @@ use crate::new_key_rate::{NewKeyLimits, NewKeyRate};
 /// Gauge of the runs whose clients are gone.
 pub(crate) const ABANDONED: &str = "selfsame_abandoned_requests";
 
+/// Limit of the questions of one address that are asked at once.
+const QUESTIONS_MAX: usize = 64;
 /// Number of parts of the map, each with a lock of its own.
 const SHARDS: usize = 32;
 /// Limit of the addresses of one part that have nothing open and keys to pay for: some 100,000 of
@@ -42,6 +45,8 @@ pub(crate) enum ClientAddress {
     V4(Ipv4Addr),
     /// The first 64 bits of an IPv6 address.
     V6(u64),
+    /// Any client of whom the headers of a trusted proxy tell two addresses.
+    Unclear,
 }
 
 impl From<IpAddr> for ClientAddress {
@@ -60,6 +65,7 @@ impl fmt::Display for ClientAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::V4(ip) => ip.fmt(f),
+            Self::Unclear => f.write_str("two different ones in X-Forwarded-For and Forwarded"),
             Self::V6(prefix) => write!(f, "{}/64", Ipv6Addr::from(u128::from(*prefix) << 64)),
         }
     }
@@ -101,6 +107,8 @@ struct AddressUse {
     requests: AtomicUsize,
     /// Runs whose clients are gone.
     abandoned: AtomicUsize,
+    /// Turns to ask the service of `[forward_auth]`, or the store what became of a key.
+    questions: Semaphore,
     busy_time: Arc<BusyTime>,
     new_keys: Arc<NewKeyRate>,
     limits: Arc<AddressLimits>,
@@ -156,9 +164,12 @@ impl AddressLimits {
         }
     }
 
-    /// Counts a request of `ip`, unless it has as many as it may.
-    pub(crate) fn request(self: &Arc<Self>, ip: IpAddr) -> Result<CountedRequest, Excess> {
-        self.usage(ip.into()).request()
+    /// Counts a request of a client, unless its address has as many as it may.
+    pub(crate) fn request(
+        self: &Arc<Self>,
+        client: impl Into<ClientAddress>,
+    ) -> Result<CountedRequest, Excess> {
+        self.usage(client.into()).request()
     }
 
     /// The count of an address, new or as it is.
@@ -179,6 +190,7 @@ impl AddressLimits {
             connections,
             requests,
             abandoned,
+            questions: Semaphore::new(QUESTIONS_MAX),
             busy_time: Arc::new(BusyTime::new(address)),
             new_keys: entry.new_keys.clone(),
             limits: self.clone(),
@@ -346,4 +358,11 @@ impl Drop for ClientPermit {
 
 /// Counts a request until its run has ended; found in the extensions of requests that may have a key.
 #[derive(Clone)]
-pub(crate) struct RunPermit(#[expect(dead_code, reason = "it is held")] Arc<CountedRequest>);
+pub(crate) struct RunPermit(Arc<CountedRequest>);
+
+impl RunPermit {
+    /// Waits until one more question of the request's address may be asked.
+    pub(crate) async fn question_turn(&self) -> SemaphorePermit<'_> {
+        self.0.usage.questions.acquire().await.expect("it is never closed")
+    }
+}

@@ -9,6 +9,7 @@ use http::HeaderMap;
 use http::header::{FORWARDED, HeaderName};
 use ipnet::IpNet;
 
+use crate::address_limit::ClientAddress;
 use crate::forwarded::X_FORWARDED_FOR;
 
 /// Most proxies in a row that are looked at.
@@ -18,8 +19,13 @@ const HOPS_MAX: usize = 32;
 /// name no client.
 ///
 /// Many proxies set one of the two headers and pass the other as the client sent it. If they name different
-/// clients, one of them is invented, and neither is believed.
-pub(crate) fn behind_proxies(headers: &HeaderMap, peer: IpAddr, trusted: &[IpNet]) -> IpAddr {
+/// clients, one of them is invented, and neither is believed. Such requests do not count for the proxy
+/// either: its own, which ask if we serve, would be refused for theirs.
+pub(crate) fn behind_proxies(
+    headers: &HeaderMap,
+    peer: IpAddr,
+    trusted: &[IpNet],
+) -> ClientAddress {
     let is_trusted = |ip: &IpAddr| trusted.iter().any(|network| network.contains(ip));
     let of = |name: &HeaderName, parse: fn(&str) -> Option<IpAddr>| {
         let lines = headers.get_all(name).iter().rev();
@@ -35,9 +41,9 @@ pub(crate) fn behind_proxies(headers: &HeaderMap, peer: IpAddr, trusted: &[IpNet
         None
     };
     match (of(&X_FORWARDED_FOR, parse_node), of(&FORWARDED, parse_element)) {
-        (Some(one), Some(other)) if one != other => peer,
-        (Some(client), _) | (None, Some(client)) => client,
-        (None, None) => peer,
+        (Some(one), Some(other)) if one != other => ClientAddress::Unclear,
+        (Some(client), _) | (None, Some(client)) => client.into(),
+        (None, None) => peer.into(),
     }
 }
 
@@ -83,8 +89,8 @@ mod tests {
             (&["192.0.2.1,fd00::1 , 10.0.0.7"], "192.0.2.1"),
             (&["10.0.0.9, 192.0.2.1"], "192.0.2.1"),
             (&["192.0.2.1:4711"], "192.0.2.1"),
-            (&["2001:db8::7"], "2001:db8::7"),
-            (&["[2001:db8::7]:4711"], "2001:db8::7"),
+            (&["2001:db8::7"], "2001:db8::/64"),
+            (&["[2001:db8::7]:4711"], "2001:db8::/64"),
             (&["::ffff:192.0.2.1"], "192.0.2.1"),
             // Nobody else is named, or the last one cannot be read.
             (&["10.0.0.7"], "10.0.0.1"),
@@ -101,8 +107,8 @@ mod tests {
         let table = [
             ("for=192.0.2.1", "192.0.2.1"),
             ("for=198.51.100.9;proto=https, proto=http;For=\"192.0.2.1:4711\"", "192.0.2.1"),
-            ("for=\"[2001:db8::7]\";host=\"a\", for=10.0.0.7", "2001:db8::7"),
-            ("for=\"[2001:db8::7]:80\"", "2001:db8::7"),
+            ("for=\"[2001:db8::7]\";host=\"a\", for=10.0.0.7", "2001:db8::/64"),
+            ("for=\"[2001:db8::7]:80\"", "2001:db8::/64"),
             ("for=_hidden", "10.0.0.1"),
             ("proto=https", "10.0.0.1"),
         ];
@@ -114,7 +120,8 @@ mod tests {
     #[test]
     fn headers_that_disagree_are_not_believed() {
         assert_eq!(client(&["192.0.2.1"], &["for=192.0.2.1"]), "192.0.2.1");
-        assert_eq!(client(&["192.0.2.1"], &["for=192.0.2.2"]), "10.0.0.1");
+        let unclear = ClientAddress::Unclear.to_string();
+        assert_eq!(client(&["192.0.2.1"], &["for=192.0.2.2"]), unclear);
         assert_eq!(client(&["192.0.2.1"], &["for=10.0.0.7"]), "192.0.2.1");
         assert_eq!(client(&["10.0.0.7"], &["for=192.0.2.2"]), "192.0.2.2");
     }

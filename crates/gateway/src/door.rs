@@ -1,7 +1,6 @@
 //! [`Door`]: where a connection's requests go, and what is answered on the spot.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -16,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 use tower_service::Service;
 
-use crate::address_limit::ConnectionPermit;
+use crate::address_limit::{ClientAddress, ConnectionPermit};
 use crate::fair_share::{BusyTime, FairShare, ForegroundRequest};
 use crate::forward_auth::ForwardAuth;
 use crate::peer::Peer;
@@ -70,7 +69,10 @@ impl Door {
             let answer = page.answer(request.method(), request.headers()).map(Either::Right);
             return self.entered(Way::Around(Box::pin(async { answer })), None);
         }
-        let seat = match self.admit(&mut request, client, &route) {
+        // A look-up may ask the service of `[forward_auth]`, which is not cancelled either.
+        let may_run_on =
+            look_up.is_some() || route.service.may_have_key(request.method(), request.headers());
+        let seat = match self.admit(&mut request, client, may_run_on) {
             Ok(seat) => Some(seat),
             Err(problem) => {
                 let refused = shed(request, &route, problem);
@@ -100,13 +102,13 @@ impl Door {
         Entered { way, seat, must_yield: is_busy, foreground }
     }
 
-    /// Counts a request against its client's address and the whole. If it may run on without its client, its
-    /// run takes a permit along, and its claim the allowance for new keys.
+    /// Counts a request against its client's address and the whole. If it `may_run_on` without its client,
+    /// its run takes a permit along, and its claim the allowance for new keys.
     fn admit<B>(
         &self,
         request: &mut Request<B>,
-        forwarded_client: Option<IpAddr>,
-        route: &Protected,
+        forwarded_client: Option<ClientAddress>,
+        may_run_on: bool,
     ) -> Result<Seat, Problem> {
         let counted = match (forwarded_client, &self.permit) {
             (None, Some(permit)) => permit.request(),
@@ -115,7 +117,7 @@ impl Door {
         };
         let counted = counted.map_err(|excess| self.room.refuse(&excess))?;
         let whole = self.room.request()?;
-        let permit = match route.service.may_have_key(request.method(), request.headers()) {
+        let permit = match may_run_on {
             true => {
                 if let Some(new_keys) = counted.new_keys() {
                     request.extensions_mut().insert(new_keys);

@@ -13,7 +13,7 @@
 //! while a request of an address that is not busy is under way, a worker that serves busy ones
 //! pauses again and again.
 //!
-//! While a worker serves a single address, nobody waits.
+//! While a worker serves a single address, nobody waits, and nobody goes on waiting.
 
 #[cfg(test)]
 mod tests;
@@ -131,7 +131,7 @@ impl FairShare {
         ForegroundRequest(self.clone())
     }
 
-    /// Lets one task out of the queue in each turn of the worker's event loop.
+    /// Lets tasks out of the queue in each turn of the worker's event loop.
     pub(crate) async fn run(&self) {
         let mut paused_at = Instant::now();
         loop {
@@ -145,19 +145,34 @@ impl FairShare {
                     paused_at = Instant::now();
                 }
             }
-            let next = self.queue.lock().pop(self.half_life_at(Instant::now()));
-            match next {
-                Some(waiting) => {
-                    waiting.is_next.store(true, Ordering::Relaxed);
-                    waiting.waker.wake();
-                    tokio::task::yield_now().await;
-                }
-                None => {
-                    self.queued.notified().await;
-                    paused_at = Instant::now();
-                }
+            if self.release() {
+                tokio::task::yield_now().await;
+            } else {
+                self.queued.notified().await;
+                paused_at = Instant::now();
             }
         }
+    }
+
+    /// Lets one task out of the queue, or all of them if no other address is served any more. Tells
+    /// whether there was one.
+    ///
+    /// Their address needs no turn for its other tasks then. One of those in the queue would wait for as
+    /// many turns as there are before it, each as long as all the others take.
+    fn release(&self) -> bool {
+        let now = Instant::now();
+        let (half_life, is_contended) = (self.half_life_at(now), self.is_contended(now));
+        let next = || self.queue.lock().pop(half_life);
+        let mut has_released = false;
+        while let Some(waiting) = next() {
+            has_released = true;
+            waiting.is_next.store(true, Ordering::Relaxed);
+            waiting.waker.wake();
+            if is_contended {
+                break;
+            }
+        }
+        has_released
     }
 
     /// Whether threads may be at work for a request of an address that is not busy. Those that have

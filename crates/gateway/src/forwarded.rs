@@ -1,7 +1,8 @@
 //! What the upstream is told of the client and of us: `Forwarded` (RFC 7239), its older brothers
 //! `X-Forwarded-…`, and `Via`.
 //!
-//! Anyone can send these headers. What came from a trusted proxy is added to; all else is replaced.
+//! Anyone can send these headers, and others that begin like them. What came from a trusted proxy is
+//! passed on and added to; all else is removed.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -13,13 +14,17 @@ use selfsame_core::headers::lines;
 use crate::peer::Peer;
 
 pub(crate) const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+pub(crate) const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+pub(crate) const X_FORWARDED_PREFIX: &str = "x-forwarded-";
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// Says who sent a request, over what, and to which host.
 pub(crate) fn tell(headers: &mut HeaderMap, peer: &Peer, is_trusted: bool) {
     if !is_trusted {
-        for name in [X_FORWARDED_FOR, X_FORWARDED_PROTO, X_FORWARDED_HOST, FORWARDED] {
+        let of_proxies: Vec<HeaderName> =
+            headers.keys().filter(|name| is_of_proxies(name)).cloned().collect();
+        for name in of_proxies {
             headers.remove(name);
         }
     }
@@ -32,6 +37,11 @@ pub(crate) fn tell(headers: &mut HeaderMap, peer: &Peer, is_trusted: bool) {
     if let Some(host) = host {
         headers.entry(X_FORWARDED_HOST).or_insert(host);
     }
+}
+
+/// Tells if only proxies set a header: it tells an API who the client is, and how it connected.
+fn is_of_proxies(name: &HeaderName) -> bool {
+    name.as_str().starts_with(X_FORWARDED_PREFIX) || *name == FORWARDED || *name == X_REAL_IP
 }
 
 /// Says that a message came through us, which was received over `version`.
@@ -87,8 +97,10 @@ mod tests {
         headers
     }
 
-    const SENT: [(&str, &str); 6] = [
+    const SENT: [(&str, &str); 8] = [
         ("host", "api.example:8443"),
+        ("x-real-ip", "192.0.2.9"),
+        ("x-forwarded-user", "root"),
         ("x-forwarded-for", "192.0.2.1"),
         ("x-forwarded-for", "192.0.2.2"),
         ("x-forwarded-proto", "https"),
@@ -119,6 +131,9 @@ mod tests {
         assert_eq!(told["forwarded"], by);
         assert_eq!(told["x-forwarded-for"], "192.0.2.1, 192.0.2.2, 2001:db8::1");
         assert_eq!(told.get_all("x-forwarded-for").iter().count(), 1);
+        for (name, value) in &SENT[1..3] {
+            assert_eq!(told[*name], *value);
+        }
         assert_eq!(
             (&told["x-forwarded-proto"], &told["x-forwarded-host"]),
             (&HeaderValue::from_static("https"), &HeaderValue::from_static("shop.example"),)

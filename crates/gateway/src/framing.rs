@@ -18,6 +18,8 @@ use crate::pace::{Awaited, BodyProgress, Bytewise, Pulse};
 
 /// How much of a line is looked at: enough for the two headers and for a chunk's size.
 const LINE_BYTES_MAX: usize = 256;
+/// Most digits of a chunk's size. A longer one has zeros before it, and may not fit into a line.
+const CHUNK_DIGITS_MAX: usize = 16;
 
 /// Whether a connection has brought a request that leaves its end unclear. It stays so: nothing
 /// else that comes over such a connection is believed either.
@@ -259,6 +261,9 @@ impl Watch {
             }
             Place::ChunkSize => {
                 let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+                if digits > CHUNK_DIGITS_MAX {
+                    return None;
+                }
                 let digits = std::str::from_utf8(&line[..digits]).ok()?;
                 match u64::from_str_radix(digits, 16).ok()? {
                     0 => Some(Place::Trailers),
@@ -380,7 +385,11 @@ mod tests {
         let long = format!("GET / HTTP/1.1\r\nX-Long: {}\r\n\r\n", "x".repeat(5000));
         assert!(is_clear(&long.repeat(2)));
         let chunked = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
-        for bad in ["x\r\n", "-1\r\n", "\r\n", "ffffffffffffffff\r\n", "10000000000000000\r\n"] {
+        let padded = |zeros: usize| format!("{}5\r\nabcde\r\n0\r\n\r\n", "0".repeat(zeros));
+        assert!(is_clear(&format!("{chunked}{}", padded(15))));
+        let far_padded = [padded(16), padded(LINE_BYTES_MAX), padded(5000)];
+        let bad = ["x\r\n", "-1\r\n", "\r\n", "ffffffffffffffff\r\n", "10000000000000000\r\n"];
+        for bad in bad.into_iter().chain(far_padded.iter().map(String::as_str)) {
             assert!(!is_clear(&format!("{chunked}{bad}")), "{bad}");
         }
         assert!(!is_clear("POST / HTTP/1.1\r\nContent-Length: 4, 4\r\n\r\n"));

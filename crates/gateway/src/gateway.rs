@@ -134,7 +134,7 @@ impl Gateway {
         if let Some(warning) = config.admin_warning() {
             tracing::warn!("{warning}");
         }
-        secret_files::warn(&config);
+        secret_files::warn(&config, &origin);
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
         let admin = Admin {
             live: live.clone(),

@@ -168,7 +168,7 @@ impl Live {
         }
         self.connections.set(config.limits.max_upstream_connections);
         self.descriptors.warn_unless_fit(config.limits);
-        secret_files::warn(&config);
+        secret_files::warn(&config, &self.origin);
         self.room.change(self.descriptors.fit(config.limits), &config.trusted_proxies);
         if let Some(watch) = &self.store_watch {
             watch.change(config.store_bytes_max);

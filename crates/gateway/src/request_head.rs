@@ -7,7 +7,7 @@
 mod tests;
 
 use std::collections::HashSet;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 
 use http::header::{
@@ -20,8 +20,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Vers
 use ipnet::IpNet;
 use selfsame_core::headers::{IDEMPOTENCY_KEY, SELFSAME_PREFIX, is_hop_by_hop};
 
+use crate::address_limit::ClientAddress;
 use crate::client_ip;
 use crate::config::{Config, TenantSource};
+use crate::forwarded::{X_FORWARDED_PREFIX, X_REAL_IP};
 use crate::peer::Peer;
 use crate::request_path;
 
@@ -29,7 +31,7 @@ use crate::request_path;
 const NOMINATIONS_MAX: usize = 10;
 
 /// Headers that `Connection` may not name, whatever the configuration.
-const GUARDED: [HeaderName; 9] = [
+const GUARDED: [HeaderName; 10] = [
     HOST,
     AUTHORIZATION,
     COOKIE,
@@ -38,6 +40,7 @@ const GUARDED: [HeaderName; 9] = [
     CONTENT_ENCODING,
     FORWARDED,
     VIA,
+    X_REAL_IP,
     IDEMPOTENCY_KEY,
 ];
 /// Headers that trailers may not hold.
@@ -55,7 +58,7 @@ const OF_HEADS: [HeaderName; 12] = [
     TRAILER,
     WWW_AUTHENTICATE,
 ];
-const GUARDED_PREFIXES: [&str; 2] = ["x-forwarded-", SELFSAME_PREFIX];
+const GUARDED_PREFIXES: [&str; 2] = [X_FORWARDED_PREFIX, SELFSAME_PREFIX];
 
 /// Checks the heads of requests by one configuration.
 #[derive(Default)]
@@ -170,7 +173,11 @@ impl HeadRules {
     }
 
     /// The address of a request's client, if `peer` is a trusted proxy that may name it.
-    pub(crate) fn forwarded_client(&self, headers: &HeaderMap, peer: &Peer) -> Option<IpAddr> {
+    pub(crate) fn forwarded_client(
+        &self,
+        headers: &HeaderMap,
+        peer: &Peer,
+    ) -> Option<ClientAddress> {
         let is_trusted = self.trusts(peer);
         is_trusted.then(|| client_ip::behind_proxies(headers, peer.ip(), &self.trusted))
     }

@@ -18,15 +18,18 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+use crate::address_limit::RunPermit;
 use crate::admin::date;
+use crate::background;
 use crate::contract::{ContractPage, not_allowed};
 use crate::door::Body;
+use crate::room::Seldom;
 use crate::routes::Protected;
 use crate::target;
 
-/// How many keys are looked up at once. One more is told to come back.
+/// Limit of the keys that are looked up at once. One more waits its turn, in its own time.
 const AT_ONCE_MAX: usize = 64;
-/// How long the store may take.
+/// Time that a look-up may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 const EXPECTED: &str = "say which request the key was sent with, by its method and path or those of \
                         its route: ?route=POST%20/v1/charges\n";
@@ -35,6 +38,7 @@ const EXPECTED: &str = "say which request the key was sent with, by its method a
 pub(crate) struct StatusPage {
     store: Arc<dyn FullStore>,
     room: Semaphore,
+    failing: Seldom,
 }
 
 /// A question about a key.
@@ -46,7 +50,7 @@ pub(crate) struct LookUp {
 
 impl StatusPage {
     pub(crate) fn new(store: Arc<dyn FullStore>) -> Self {
-        Self { store, room: Semaphore::new(AT_ONCE_MAX) }
+        Self { store, room: Semaphore::new(AT_ONCE_MAX), failing: Seldom::default() }
     }
 
     /// Where it is, below the service's address.
@@ -72,28 +76,41 @@ impl StatusPage {
         LookUp { page: self, route }
     }
 
-    async fn status(&self, id: &RecordId) -> Result<Status, Problem> {
-        let _room = self.room.try_acquire().map_err(|_| Problem::StoreUnavailable)?;
-        let looked = timeout(PATIENCE, async {
-            let record = self.store.get(id).await?;
-            Ok(match record {
-                Some(record) => Status::of(&record, self.store.now().await?),
+    async fn status(
+        self: Arc<Self>,
+        id: RecordId,
+        permit: Option<RunPermit>,
+    ) -> Result<Status, Problem> {
+        let this = self.clone();
+        // On a task of its own: a request that waits for its turn must not keep its place among the look-ups.
+        let looked = background::spawn(timeout(PATIENCE, async move {
+            // First, so that one address does not keep all others waiting.
+            let _turn_of_address = match &permit {
+                Some(permit) => Some(permit.question_turn().await),
+                None => None,
+            };
+            let _turn = this.room.acquire().await.expect("it is never closed");
+            let record = this.store.get(&id).await?;
+            Ok::<_, StoreError>(match record {
+                Some(record) => Status::of(&record, this.store.now().await?),
                 None => Status::unknown(),
             })
-        });
+        }));
         match looked.await {
-            Ok(Ok(status)) => Ok(status),
-            Ok(Err(error)) => Err(failed(&error)),
-            Err(_) => Err(Problem::StoreUnavailable),
+            Ok(Ok(Ok(status))) => Ok(status),
+            Ok(Ok(Err(error))) => Err(self.failed(&error)),
+            Ok(Err(_)) | Err(_) => Err(Problem::StoreUnavailable),
         }
     }
-}
 
-fn failed(error: &StoreError) -> Problem {
-    tracing::warn!(%error, "a key could not be looked up");
-    match error.is_damaged() {
-        true => Problem::RecordDamaged,
-        false => Problem::StoreUnavailable,
+    fn failed(&self, error: &StoreError) -> Problem {
+        if self.failing.is_due() {
+            tracing::warn!(%error, "a key could not be looked up");
+        }
+        match error.is_damaged() {
+            true => Problem::RecordDamaged,
+            false => Problem::StoreUnavailable,
+        }
     }
 }
 
@@ -129,7 +146,8 @@ impl LookUp {
             Ok(id) => id,
             Err(refusal) => return (*refusal).map(Either::Left),
         };
-        match self.page.status(&id).await {
+        let permit = parts.extensions.get().cloned();
+        match self.page.status(id, permit).await {
             Ok(status) => {
                 let body = serde_json::to_vec(&status).expect("plain values are JSON");
                 answer(StatusCode::OK, "application/json", Full::from(body))

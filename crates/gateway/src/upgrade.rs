@@ -17,6 +17,7 @@ use crate::address_limit::ConnectionPermit;
 use crate::background;
 use crate::fair_share::FairShare;
 use crate::pace::{self, Listener};
+use crate::request_head::nominations;
 use crate::room::Seat;
 use crate::tunnel::{self, TunnelEnd};
 
@@ -78,7 +79,7 @@ impl Wish {
         }
         let mut protocols = parts.headers.get_all(UPGRADE).iter();
         let protocol = protocols.next().filter(|protocol| !is_http(protocol))?.clone();
-        if protocols.next().is_some() {
+        if protocols.next().is_some() || !is_nominated(&parts.headers) {
             return None;
         }
         Some(Self { client, protocol, place: open.token(), permit, share, idle_timeout })
@@ -116,6 +117,12 @@ impl Wish {
         // One that passes as much as it can would keep the worker from all others.
         background::spawn(share.schedule(busy_time, passing));
     }
+}
+
+/// Tells if `Connection` lists `Upgrade`. Where it does not, a proxy in front may have passed on the wish of one of
+/// its clients, and would not know that the connection has left HTTP.
+fn is_nominated(headers: &HeaderMap) -> bool {
+    nominations(headers).any(|name| name.eq_ignore_ascii_case(b"upgrade"))
 }
 
 /// Whether another HTTP, or HTTP over TLS, is among the wishes: requests within would pass us by, with

@@ -9,6 +9,7 @@ use clap::Subcommand;
 use selfsame::seal::Keyring;
 
 use crate::config::{self, Config, Overrides};
+use crate::live::Origin;
 use crate::{secret_files, tls};
 
 mod trial;
@@ -53,7 +54,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             if let Some(warning) = config.admin_warning() {
                 eprintln!("selfsame: warning: {warning}");
             }
-            for file in secret_files::open_to_everybody(&config) {
+            let origin = Origin { path: Some(file.clone()), ..Origin::default() };
+            for file in secret_files::open_to_everybody(&config, &origin) {
                 eprintln!("selfsame: warning: {file}");
             }
             println!("{}: no mistakes; routes: {}", file.display(), config.routes.len());

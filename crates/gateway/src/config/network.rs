@@ -130,11 +130,25 @@ fn without_password(url: &str) -> String {
     format!("{scheme}://{user}{hosts}{path}")
 }
 
+/// Tells if an address holds a password.
+fn has_password(url: &str) -> bool {
+    let (url, query) = url.split_once('?').unwrap_or((url, ""));
+    let (_, rest) = url.split_once("://").unwrap_or_default();
+    let login = rest.rsplit_once('@').and_then(|(login, _)| login.split_once(':'));
+    login.is_some_and(|(_, password)| !password.is_empty())
+        || query.split('&').any(|parameter| parameter.starts_with("password="))
+}
+
 /// The address of a database. It may hold a password, so it is not shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PostgresUrl(String);
 
 impl PostgresUrl {
+    /// Tells if it holds a password.
+    pub(crate) fn has_password(&self) -> bool {
+        has_password(&self.0)
+    }
+
     /// The address, password and all.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -155,6 +169,11 @@ impl RedisUrl {
     /// The address for people, without its password.
     pub fn shown(&self) -> String {
         without_password(&self.0)
+    }
+
+    /// Tells if it holds a password.
+    pub(crate) fn has_password(&self) -> bool {
+        has_password(&self.0)
     }
 
     /// The address, password and all.

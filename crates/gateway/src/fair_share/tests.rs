@@ -88,6 +88,23 @@ async fn an_address_alone_waits_for_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn tasks_that_wait_go_on_once_their_address_is_alone() {
+    let worker = Worker::new();
+    let busy = worker.busy(1, SHARE * 2);
+    worker.spawn("other", Some(&address(2))).await.expect("polled");
+    let _tasks: Vec<_> = (0..100).map(|_| worker.spawn("busy", Some(&busy))).collect();
+    tokio::task::yield_now().await;
+    assert!(worker.polled.lock().len() < 10, "they wait");
+    tokio::time::advance(CONTENDED_FOR).await;
+    let mut turns = 0;
+    while worker.polled.lock().len() < 101 {
+        tokio::task::yield_now().await;
+        turns += 1;
+    }
+    assert!(turns < 10, "{turns}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_proxy_of_many_clients_never_waits() {
     let worker = Worker::new();
     let busy = worker.busy(1, SHARE * 2);

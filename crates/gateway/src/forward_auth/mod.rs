@@ -3,6 +3,9 @@
 //! Who may pass is remembered for some seconds under a MAC of all that the service was shown, so that no
 //! credential is kept and nothing that it looked at may differ. Who may not is never remembered.
 //! Requests that show the same at the same time ask once.
+//!
+//! A question goes on when its client leaves. Until its end it counts as a request of the client's
+//! address, which has a share of the questions that are asked at once.
 
 mod question;
 mod verdict;
@@ -19,6 +22,7 @@ use selfsame::{IdempotencyService, Problem, ProblemDetails, Secret};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout};
 
+use crate::address_limit::RunPermit;
 use crate::background;
 use crate::config;
 use crate::door::Body;
@@ -27,8 +31,8 @@ use crate::upstream::{Inquiry, Outward, Upstream};
 use question::Question;
 use verdict::Verdict;
 
-/// How many callers are remembered. One more, and all are forgotten: they are asked about again.
-const KNOWN_MAX: usize = 10_000;
+/// Limit of the callers that are remembered. One more, and all are forgotten: they are asked about again.
+const ALLOWED_MAX: usize = 10_000;
 /// How many questions are under way at once. One more waits its turn, in its own time.
 const QUESTIONS_MAX: usize = 256;
 
@@ -50,15 +54,23 @@ pub(crate) struct ForwardAuth {
     trusted: Arc<[IpNet]>,
     /// Of this process alone: what is remembered is of no use to anybody else.
     secret: Secret,
-    known: Mutex<HashMap<[u8; 32], Known>>,
+    known: Mutex<Known>,
     room: Semaphore,
     failing: Seldom,
 }
 
-/// What is known of those who show the same.
-enum Known {
-    Asked(watch::Receiver<Option<Verdict>>),
-    Allowed { tenant: Arc<str>, until: Instant },
+/// Callers by the MAC of what they show.
+#[derive(Default)]
+struct Known {
+    /// Questions under way.
+    asked: HashMap<[u8; 32], watch::Receiver<Option<Verdict>>>,
+    allowed: HashMap<[u8; 32], Allowed>,
+}
+
+/// A caller that may pass.
+struct Allowed {
+    tenant: Arc<str>,
+    until: Instant,
 }
 
 /// Whose request it is, found in its extensions.
@@ -128,7 +140,8 @@ impl ForwardAuth {
     async fn ask(self: &Arc<Self>, parts: &Parts) -> Verdict {
         let question = Question::about(parts, &self.settings, &self.trusted);
         let id = question.id(&self.secret);
-        let mut told = match self.look_up(id, question) {
+        let permit = parts.extensions.get().cloned();
+        let mut told = match self.look_up(id, question, permit) {
             Ok(tenant) => {
                 counted("known");
                 return Verdict::Allowed(tenant);
@@ -145,29 +158,28 @@ impl ForwardAuth {
         self: &Arc<Self>,
         id: [u8; 32],
         question: Question,
+        permit: Option<RunPermit>,
     ) -> Result<Arc<str>, watch::Receiver<Option<Verdict>>> {
         let now = Instant::now();
         let mut known = self.known.lock();
-        match known.get(&id) {
-            Some(Known::Allowed { tenant, until }) if *until > now => return Ok(tenant.clone()),
-            Some(Known::Asked(told)) => return Err(told.clone()),
-            _ => {}
+        if let Some(allowed) = known.allowed.get(&id).filter(|allowed| allowed.until > now) {
+            return Ok(allowed.tenant.clone());
         }
-        if known.len() >= KNOWN_MAX {
-            known.retain(|_, known| matches!(known, Known::Asked(_)));
+        if let Some(told) = known.asked.get(&id) {
+            return Err(told.clone());
         }
         let (tell, told) = watch::channel(None);
-        known.insert(id, Known::Asked(told.clone()));
+        known.asked.insert(id, told.clone());
         drop(known);
         let auth = self.clone();
         // On a task of its own: others may wait for it when this client has gone.
         background::spawn(async move {
             let _forgotten = Forget { auth: &auth, id };
-            let verdict = auth.verdict(&question).await;
+            let verdict = auth.verdict(&question, permit.as_ref()).await;
             match &verdict {
                 Verdict::Allowed(tenant) if !auth.settings.cache.is_zero() => {
                     let (tenant, until) = (tenant.clone(), now + auth.settings.cache);
-                    auth.known.lock().insert(id, Known::Allowed { tenant, until });
+                    auth.known.lock().allow(id, Allowed { tenant, until });
                 }
                 _ => {}
             }
@@ -176,8 +188,13 @@ impl ForwardAuth {
         Err(told)
     }
 
-    async fn verdict(&self, question: &Question) -> Verdict {
+    async fn verdict(&self, question: &Question, permit: Option<&RunPermit>) -> Verdict {
         let asked = async {
+            // First, so that one address does not keep all others waiting.
+            let _turn_of_address = match permit {
+                Some(permit) => Some(permit.question_turn().await),
+                None => None,
+            };
             let _turn = self.room.acquire().await.map_err(|_| "it is closed")?;
             let response = self.service.get(&self.settings.path, question.headers()).await?;
             let named_in =
@@ -201,6 +218,15 @@ impl ForwardAuth {
     }
 }
 
+impl Known {
+    fn allow(&mut self, id: [u8; 32], caller: Allowed) {
+        if self.allowed.len() >= ALLOWED_MAX {
+            self.allowed.clear();
+        }
+        self.allowed.insert(id, caller);
+    }
+}
+
 /// Forgets a question at its end, whatever that is.
 struct Forget<'a> {
     auth: &'a ForwardAuth,
@@ -209,10 +235,7 @@ struct Forget<'a> {
 
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
-        let mut known = self.auth.known.lock();
-        if let Some(Known::Asked(_)) = known.get(&self.id) {
-            known.remove(&self.id);
-        }
+        self.auth.known.lock().asked.remove(&self.id);
     }
 }
 

@@ -86,7 +86,7 @@ impl Connections {
         Self { connector, address, connect_timeout, open, connecting }
     }
 
-    pub(super) async fn forward(&self, request: Request<Outgoing>) -> Forwarded {
+    pub(super) async fn forward(self: &Arc<Self>, request: Request<Outgoing>) -> Forwarded {
         let begun = Arc::new(AtomicBool::new(false));
         let mut request = request.map(|body| Noted { body, begun: begun.clone() });
         let mut tries = 0;
@@ -117,10 +117,18 @@ impl Connections {
     }
 
     /// A connection with room for a request more.
-    async fn seat(&self) -> Result<Seat, BoxError> {
+    async fn seat(self: &Arc<Self>) -> Result<Seat, BoxError> {
         if let Some(found) = self.with_room() {
             return Ok(found);
         }
+        let this = self.clone();
+        // On a task of its own, because others wait for the connection too: this request may have to wait
+        // for its turn, and it ends when its client leaves.
+        background::spawn(async move { this.connect().await }).await?
+    }
+
+    /// A connection with room, a new one if need be.
+    async fn connect(&self) -> Result<Seat, BoxError> {
         let connecting = timeout(self.connect_timeout, self.connecting.lock());
         let _turn = connecting.await.map_err(|_| "others wait for a connection too")?;
         if let Some(found) = self.with_room() {
@@ -243,5 +251,38 @@ impl Body for Noted {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+    use crate::config::Protocol;
+    use crate::upstream::ConnectionLimits;
+
+    #[tokio::test]
+    async fn a_request_that_waits_for_its_turn_does_not_keep_others_from_connecting() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let authority = listener.local_addr().expect("bound").to_string();
+        let authority = authority.parse().expect("a host and a port");
+        let address =
+            config::Upstream { protocol: Protocol::Http2, is_encrypted: false, authority };
+        let (failures, connections) = (Arc::default(), ConnectionLimits::new(10));
+        let connect_timeout = Duration::from_secs(5);
+        let outward = Outward { connect_timeout, failures, connections, tls: None };
+        let connections = Arc::new(Connections::new(&address, &outward));
+
+        // Begins to connect, and is not polled any more.
+        let mut first = Box::pin(connections.seat());
+        tokio::select! {
+            biased;
+            _ = &mut first => unreachable!("a connection takes a while"),
+            () = ready(()) => {}
+        }
+        assert!(connections.seat().await.is_ok());
+        assert_eq!(connections.open.lock().len(), 1, "they share it");
+        assert!(first.await.is_ok());
     }
 }
