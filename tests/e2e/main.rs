@@ -12,6 +12,7 @@ mod bytes;
 mod chaos;
 mod checkpoints;
 mod client_leaves;
+mod clock;
 mod completer;
 mod contract;
 mod crash;

@@ -7,6 +7,7 @@ mod erase;
 mod expiry;
 mod golden;
 mod leases;
+mod memory;
 mod opening;
 mod restart;
 #[path = "../shared/leases.rs"]

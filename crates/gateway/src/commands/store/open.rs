@@ -41,7 +41,8 @@ impl Opened {
         {
             bail!("there is no store in {}", url.shown());
         }
-        Self::open(url, postgres, redis).await
+        let file = EmbeddedOptions::default().leases(Leases::Keep).leave_kept_time();
+        Self::open(url, file, postgres, redis).await
     }
 
     /// A store that is made where it is missing.
@@ -53,18 +54,23 @@ impl Opened {
         if accepting.accept_unverified {
             redis = redis.accept_unverified();
         }
-        Self::open(url, PostgresOptions::default(), redis).await
+        let file = EmbeddedOptions::default().leases(Leases::Keep);
+        Self::open(url, file, PostgresOptions::default(), redis).await
     }
 
-    async fn open(url: &StoreUrl, postgres: PostgresOptions, redis: RedisOptions) -> Result<Self> {
+    async fn open(
+        url: &StoreUrl,
+        file: EmbeddedOptions,
+        postgres: PostgresOptions,
+        redis: RedisOptions,
+    ) -> Result<Self> {
         let place = url.shown();
         let store: Arc<dyn Transfer> = match url {
             StoreUrl::Memory => {
                 bail!("records in memory: end with their process, so nobody else can read them")
             }
             StoreUrl::File(folder) => {
-                let options = EmbeddedOptions::default().leases(Leases::Keep);
-                let store = EmbeddedStore::open(folder, options);
+                let store = EmbeddedStore::open(folder, file);
                 Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
             }
             StoreUrl::Postgres(url) => {
@@ -91,7 +97,7 @@ impl Opened {
     }
 }
 
-fn has_log(folder: &Path) -> bool {
+pub(super) fn has_log(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("records-"))

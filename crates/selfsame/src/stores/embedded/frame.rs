@@ -42,6 +42,8 @@ pub(super) enum Kind {
     Rest = 6,
     /// The segments before the one with this number are not needed any more.
     Floor = 7,
+    /// The store's time, and what other clocks showed then.
+    Time = 8,
 }
 
 /// The head of a frame.
@@ -140,6 +142,7 @@ impl Head {
             5 => Kind::Seal,
             6 => Kind::Rest,
             7 => Kind::Floor,
+            8 => Kind::Time,
             _ => return None,
         };
         Some(Self {

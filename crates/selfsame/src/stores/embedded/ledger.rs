@@ -18,6 +18,7 @@ use super::index::Entry;
 use super::log::{Base, Draft, Log};
 use super::records::Records;
 use super::scan::Sighting;
+use super::store_clock::StoreClock;
 use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::stand_in;
 use crate::stores::transfer::Imported;
@@ -30,6 +31,8 @@ const RUNNING_MAX: usize = 16_384;
 pub(super) struct Ledger {
     records: Arc<Records>,
     log: Log,
+    /// Absent where the store is told the time.
+    clock: Option<Arc<StoreClock>>,
     facts: FactsFile,
     now: Timestamp,
     /// Claims as they were written, until anything else is written about them.
@@ -66,12 +69,18 @@ enum Fresh {
 }
 
 impl Ledger {
-    pub(super) fn new(records: Arc<Records>, log: Log, facts: FactsFile) -> Self {
+    pub(super) fn new(
+        records: Arc<Records>,
+        log: Log,
+        clock: Option<Arc<StoreClock>>,
+        facts: FactsFile,
+    ) -> Self {
         let now = records.clock.now();
         let (running, entries, fresh) = Default::default();
         Self {
             records,
             log,
+            clock,
             facts,
             now,
             running,
@@ -84,8 +93,19 @@ impl Ledger {
 
     /// Begins a batch, at one time for all in it.
     pub(super) fn begin(&mut self) {
+        if let Some(clock) = self.clock.as_ref().filter(|clock| clock.is_due()) {
+            clock.check();
+            if clock.is_behind() && !self.records.open.has_lease(self.records.clock.now()) {
+                clock.catch_up();
+            }
+        }
         self.now = self.records.clock.now();
         self.has_set_facts = false;
+    }
+
+    /// Keeps the store's time, though nothing else is to be written.
+    pub(super) fn keep_time(&mut self) {
+        self.log.draft_time();
     }
 
     /// Whether something of the batch may be found though it failed as a whole.

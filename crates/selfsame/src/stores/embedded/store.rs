@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::frame;
 use super::ledger::Ledger;
 use super::note::NotedSegment;
-use super::records::BITE;
+use super::records::BITE_BYTES;
 use super::scan::{DueScan, States, Stretch};
 use super::segment::START;
 use super::{EmbeddedStore, scrub};
@@ -22,6 +22,12 @@ use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
 
 /// How often a claim is made that was over before it was granted.
 const CLAIMS_MAX: usize = 3;
+
+/// Records that are erased in one turn of the writer: they may be large, and are read before.
+const ERASED_AT_ONCE: usize = 16;
+
+/// Claims that are counted in one turn: they may keep large requests.
+const COUNTED_AT_ONCE: usize = 256;
 
 /// Where the next sweep goes on.
 #[derive(Clone, Copy)]
@@ -108,6 +114,7 @@ impl Store for EmbeddedStore {
 #[async_trait]
 impl Sweep for EmbeddedStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
+        self.keep_time().await;
         let mut swept = Swept::default();
         let mut left = most;
         // It goes on until it did something, as far as it may.
@@ -149,6 +156,21 @@ struct Step {
 }
 
 impl EmbeddedStore {
+    /// Looks at the clocks, and keeps the time where it is long since, or one of them was set.
+    async fn keep_time(&self) {
+        let Some(clock) = &self.clock else { return };
+        clock.check();
+        if clock.is_overdue() {
+            let keeping = |ledger: &mut Ledger| {
+                ledger.keep_time();
+                Ok(())
+            };
+            if let Err(error) = self.writes.ask(keeping).await {
+                tracing::debug!(%error, "the store's time is not kept yet");
+            }
+        }
+    }
+
     /// Does what is due to some records that are claimed or held.
     async fn sweep_open(&self, after: Option<RecordId>, most: usize) -> Result<Step, StoreError> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -330,18 +352,25 @@ impl Inspect for EmbeddedStore {
             },
             _ => after.map_or(Bound::Unbounded, Bound::Excluded),
         };
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         // In bites: nobody waits for long, and no time runs out.
-        let mut found = Vec::new();
+        let (mut found, mut room) = (Vec::new(), BITE_BYTES);
         loop {
-            let meant = find.clone();
-            let bite = self.looks.ask(move |records| records.find(&meant, from)).await?;
+            let (meant, left) = (find.clone(), most - found.len());
+            let finding = self.looks.ask(move |records| {
+                let bite = records.find(&meant, from, left, &mut room)?;
+                Ok((bite, room))
+            });
+            let bite;
+            (bite, room) = finding.await?;
             found.extend(bite.found);
             match bite.next {
                 Some(last) if found.len() < most => from = Bound::Excluded(last),
                 _ => break,
             }
         }
-        found.truncate(most);
         Ok(found)
     }
 
@@ -356,9 +385,11 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
-        let ids: Arc<[RecordId]> = ids.into();
-        let erasing = ids.clone();
-        let outcomes = self.writes.ask(move |ledger| ledger.erase(&erasing)).await?;
+        let mut outcomes = Vec::with_capacity(ids.len());
+        for few in ids.chunks(ERASED_AT_ONCE) {
+            let few: Vec<RecordId> = few.into();
+            outcomes.extend(self.writes.ask(move |ledger| ledger.erase(&few)).await?);
+        }
         ids.iter().for_each(|id| self.near.forget(id));
         let outcome = ids.iter().zip(&outcomes);
         let done = outcome.filter(|(_, erased)| **erased == Erased::Done).map(|(id, _)| *id);
@@ -377,7 +408,7 @@ impl Inspect for EmbeddedStore {
         let mut states = self.count_states().await?;
         // A claim may be dead by now, and its key held.
         let unsettled = self.looks.ask(|records| Ok(records.unsettled_claims())).await?;
-        for bite in unsettled.chunks(BITE) {
+        for bite in unsettled.chunks(COUNTED_AT_ONCE) {
             let bite = bite.to_vec();
             let counting = self.looks.ask(move |records| {
                 for id in &bite {

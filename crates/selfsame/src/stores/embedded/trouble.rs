@@ -78,6 +78,22 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
+    /// The machine was booted since the store was written, and the wall clock says that this was longer ago
+    /// than [`EmbeddedOptions::clock_gap_max`](super::EmbeddedOptions::clock_gap_max).
+    #[error(
+        "the clock shows {wall_clock}, and {path} was last written at {kept}, before the machine was booted: \
+         that is more than max_clock_gap. If the clock is wrong, set it, and start again: keys would expire \
+         early. If it is right, `selfsame store adopt-clock` accepts it, and the store starts",
+        path = path.display()
+    )]
+    ClockGap {
+        /// The folder.
+        path: PathBuf,
+        /// The wall clock's time when the store was last written.
+        kept: String,
+        /// The wall clock's time now.
+        wall_clock: String,
+    },
     /// The file cannot be opened or prepared.
     #[error("cannot open {path}", path = path.display())]
     File {

@@ -51,6 +51,11 @@ impl Entry {
         [Some(self.record), self.end].into_iter().flatten()
     }
 
+    /// Bytes of its frames.
+    pub(in crate::stores::embedded) fn bytes(self) -> u64 {
+        self.places().map(|place| u64::from(place.len)).sum()
+    }
+
     /// Whether the record is claimed or held.
     pub(in crate::stores::embedded) fn is_open(&self) -> bool {
         !self.is_damaged && matches!(self.marks.state, CLAIMED | HELD)
