@@ -4,7 +4,7 @@
 //! a batch changed is seen by the rest of the batch at once, and by everybody else when it is durable.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
+use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use selfsame_core::{
@@ -14,7 +14,7 @@ use selfsame_core::{
 
 use super::facts::FactsFile;
 use super::frame::{self, Kind, Marks};
-use super::index::Entry;
+use super::index::{Entry, Place};
 use super::log::{Base, Draft, Log};
 use super::records::Records;
 use super::scan::Sighting;
@@ -53,6 +53,13 @@ enum Change {
     Ended { frame: Draft, marks: Marks },
     Damaged { frame: Draft },
     Gone,
+}
+
+/// What came of an erasure.
+pub(super) struct Erasure {
+    pub(super) outcome: Erased,
+    /// Places of all frames that told of the record before; none where others may be in the log.
+    pub(super) places: Option<Vec<Place>>,
 }
 
 /// A record that the batch has changed.
@@ -228,7 +235,11 @@ impl Ledger {
             self.save(record);
         } else {
             let at = self.now.as_millis().to_le_bytes();
-            let (id, marks) = (record.id, Marks::of(&record));
+            let id = record.id;
+            let before = self.entries.get(&id).copied().flatten();
+            let has_older =
+                self.fresh.contains_key(&id) || before.is_some_and(|before| before.marks.has_older);
+            let marks = Marks { has_older, ..Marks::of(&record) };
             let frame = self.log.draft(Kind::Ended, id, marks, &[&at, answer]);
             self.changes.push((id, Change::Ended { frame: frame.clone(), marks }));
             self.fresh.insert(id, Fresh::Ended { record, frame });
@@ -268,13 +279,15 @@ impl Ledger {
         Ok(resolved)
     }
 
-    /// Leaves tombstones of these records. They are written also where they are there already, so that
-    /// a batch is behind all that was ever said of them.
-    pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erased>, Trouble> {
+    /// Leaves tombstones of these records, and tells what they took the place of. They are written also where they
+    /// are there already, so that a batch is behind all that was ever said of them.
+    pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erasure>, Trouble> {
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {
             let found = self.find(id)?.filter(|record| !record.is_expired(self.now));
-            outcomes.push(match found {
+            let before = self.entries.get(id).copied().flatten();
+            let before = before.filter(|_| !self.fresh.contains_key(id));
+            let outcome = match found {
                 Some(mut record) => {
                     let erased = record.erase(self.now);
                     if erased == Erased::Done {
@@ -283,9 +296,21 @@ impl Ledger {
                     erased
                 }
                 None => Erased::Missing,
-            });
+            };
+            outcomes.push(Erasure { outcome, places: before.and_then(|at| self.all_places(&at)) });
         }
         Ok(outcomes)
+    }
+
+    /// Places of all frames of a record, where its entry has them all.
+    fn all_places(&self, entry: &Entry) -> Option<Vec<Place>> {
+        // Earlier formats did not mark older frames.
+        let is_marked = |place: &Place| {
+            let segment = self.records.segments.get(place.segment);
+            segment.is_some_and(|segment| !segment.is_without_floor)
+        };
+        let has_all = !entry.marks.has_older && entry.places().all(|place| is_marked(&place));
+        has_all.then(|| entry.places().collect())
     }
 
     /// Does what is due to records that somebody saw. One that has changed since is left alone.
@@ -371,7 +396,7 @@ impl Ledger {
 
     /// There is no such record any more, nor will there be one after a restart.
     pub(super) fn forget(&mut self, id: RecordId) -> Result<(), Trouble> {
-        if let Place::Vacant(vacant) = self.entries.entry(id) {
+        if let Slot::Vacant(vacant) = self.entries.entry(id) {
             vacant.insert(self.records.entry(&id)?);
         }
         self.log.draft(Kind::Gone, id, Marks::NONE, &[]);
@@ -427,7 +452,10 @@ impl Ledger {
     }
 
     fn save(&mut self, record: Record) {
-        let (id, marks) = (record.id, Marks::of(&record));
+        let id = record.id;
+        let is_known = self.entries.get(&id).is_some_and(Option::is_some);
+        let has_older = is_known || self.fresh.contains_key(&id);
+        let marks = Marks { has_older, ..Marks::of(&record) };
         let frame = self.log.draft(Kind::Record, id, marks, &[&frame::encode_record(&record)]);
         self.changes.push((id, Change::Saved { frame, marks }));
         self.fresh.insert(id, Fresh::Record(record));

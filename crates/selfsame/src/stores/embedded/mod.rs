@@ -66,6 +66,7 @@ use log::Log;
 use reader::Reader;
 use records::Records;
 use recover::{Recovered, recover};
+use scrub::Scrubs;
 use segment::Segment;
 use store::Cursor;
 use store_clock::StoreClock;
@@ -115,6 +116,7 @@ pub struct EmbeddedStore {
     clock: Option<Arc<StoreClock>>,
     cursor: Mutex<Cursor>,
     near: Near,
+    scrubs: Scrubs,
     health: Arc<Health>,
     folder: Folder,
 }
@@ -154,7 +156,8 @@ impl EmbeddedStore {
         };
         let (reads, looks) = (started(READERS)?, started(1)?);
         let (cursor, near) = (Mutex::default(), Near::new(NEAR_BYTES_MAX));
-        Ok(Self { reads, looks, writes, folder, records, clock, cursor, near, health })
+        let scrubs = Scrubs::default();
+        Ok(Self { reads, looks, writes, folder, records, clock, cursor, near, scrubs, health })
     }
 
     /// Health of the disk.

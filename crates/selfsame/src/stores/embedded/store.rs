@@ -11,13 +11,13 @@ use selfsame_core::{
 };
 use tokio::time::Instant;
 
+use super::EmbeddedStore;
 use super::frame;
 use super::ledger::Ledger;
 use super::note::NotedSegment;
 use super::records::BITE_BYTES;
 use super::scan::{DueScan, States, Stretch};
 use super::segment::START;
-use super::{EmbeddedStore, scrub};
 use crate::stores::durable::{CLAIMED, HELD, count_state, id_range};
 
 /// How often a claim is made that was over before it was granted.
@@ -28,6 +28,12 @@ const ERASED_AT_ONCE: usize = 16;
 
 /// Claims that are counted in one turn: they may keep large requests.
 const COUNTED_AT_ONCE: usize = 256;
+
+/// The error of an erasure that was cut off.
+fn left_behind(error: StoreError) -> StoreError {
+    let text = "records are erased, and parts of them may be left in the files";
+    StoreError::new(StoreErrorKind::MayHaveLanded, text).caused_by(error)
+}
 
 /// Where the next sweep goes on.
 #[derive(Clone, Copy)]
@@ -316,26 +322,6 @@ impl EmbeddedStore {
         }
         Ok(states)
     }
-
-    /// Overwrites what the log says of records that are tombstones now. See `scrub` for why these are
-    /// written once more before.
-    async fn scrub(&self, ids: Arc<[RecordId]>) -> Result<(), StoreError> {
-        let again = ids.clone();
-        let _tombstones = self.writes.ask(move |ledger| ledger.erase(&again)).await?;
-        let erased = self.looks.ask(move |records| records.erased(&ids)).await?;
-        let erased = Arc::new(erased);
-        // File by file: nobody waits for long, and no time runs out.
-        for segment in self.records.segments.all() {
-            let (erased, looked) = (erased.clone(), segment.clone());
-            let words =
-                self.looks.ask(move |records| records.words_about(&erased, &looked)).await?;
-            if !words.is_empty() {
-                let overwriting = move |_: &mut Ledger| Ok(scrub::overwrite(&segment, &words)?);
-                self.writes.ask(overwriting).await?;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[async_trait]
@@ -385,22 +371,29 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
-        let mut outcomes = Vec::with_capacity(ids.len());
+        let (mut outcomes, mut done) = (Vec::with_capacity(ids.len()), Vec::new());
+        let (mut places, mut others) = (Vec::new(), Vec::new());
         for few in ids.chunks(ERASED_AT_ONCE) {
-            let few: Vec<RecordId> = few.into();
-            outcomes.extend(self.writes.ask(move |ledger| ledger.erase(&few)).await?);
-        }
-        ids.iter().for_each(|id| self.near.forget(id));
-        let outcome = ids.iter().zip(&outcomes);
-        let done = outcome.filter(|(_, erased)| **erased == Erased::Done).map(|(id, _)| *id);
-        let done: Arc<[RecordId]> = done.collect();
-        if !done.is_empty() {
-            // They are tombstones already.
-            self.scrub(done).await.map_err(|error| {
-                let text = "the records are erased, and parts of them may be left in the files";
-                StoreError::new(StoreErrorKind::MayHaveLanded, text).caused_by(error)
+            let erasing: Vec<RecordId> = few.into();
+            let erased = self.writes.ask(move |ledger| ledger.erase(&erasing)).await;
+            let erased = erased.map_err(|error| match done.is_empty() {
+                true => error,
+                false => left_behind(error),
             })?;
+            for (id, erasure) in few.iter().zip(erased) {
+                self.near.forget(id);
+                outcomes.push(erasure.outcome);
+                if erasure.outcome == Erased::Done {
+                    done.push(*id);
+                    match erasure.places {
+                        Some(all) => places.extend(all),
+                        None => others.push(*id),
+                    }
+                }
+            }
         }
+        // They are tombstones already.
+        self.scrub(&done, places, &others).await.map_err(left_behind)?;
         Ok(outcomes)
     }
 
