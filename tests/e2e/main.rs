@@ -20,6 +20,7 @@ mod curl;
 mod damage;
 mod database_away;
 mod demo;
+mod disk_states;
 mod durability;
 mod encryption;
 mod erase;

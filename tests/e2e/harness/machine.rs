@@ -30,7 +30,7 @@ impl Machine {
         let compiled = compiler.status().expect("cc is there: this test needs a C compiler");
         assert!(compiled.success());
         let orders = File::create_new(folder.path().join("orders")).expect("made");
-        orders.set_len(16).expect("made");
+        orders.set_len(24).expect("made");
         let mut machine = Self { folder, orders, boots: 0 };
         machine.boot();
         machine
@@ -44,6 +44,11 @@ impl Machine {
     /// Has each read, write and sync of a file wait, or no longer.
     pub(crate) fn hang_disk(&self, is_hanging: bool) {
         self.orders.write_all_at(&i64::from(is_hanging).to_le_bytes(), 8).expect("written");
+    }
+
+    /// Has the disk refuse each write and each new file, or no longer.
+    pub(crate) fn make_disk_read_only(&self, is_read_only: bool) {
+        self.orders.write_all_at(&i64::from(is_read_only).to_le_bytes(), 16).expect("written");
     }
 
     /// Has a boot with another id, for commands from now on.

@@ -1,8 +1,10 @@
 // Loaded into a gateway by LD_PRELOAD, in tests only: its wall clock and its disk do what a test says,
-// in a file that both have mapped. Seconds by which the clock is wrong, then what hangs on the disk.
+// in a file that both have mapped.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -13,6 +15,7 @@
 struct orders {
     volatile int64_t clock_shift;
     volatile int64_t is_hanging;
+    volatile int64_t is_read_only;
 };
 
 static struct orders *orders(void) {
@@ -60,6 +63,10 @@ ssize_t pwrite64(int file, const void *bytes, size_t len, off64_t at) {
     static ssize_t (*real)(int, const void *, size_t, off64_t);
     if (!real) real = dlsym(RTLD_NEXT, "pwrite64");
     wait_for_disk(file);
+    if (orders()->is_read_only) {
+        errno = EROFS;
+        return -1;
+    }
     return real(file, bytes, len, at);
 }
 
@@ -68,4 +75,18 @@ ssize_t pread64(int file, void *bytes, size_t len, off64_t at) {
     if (!real) real = dlsym(RTLD_NEXT, "pread64");
     wait_for_disk(file);
     return real(file, bytes, len, at);
+}
+
+int open64(const char *path, int flags, ...) {
+    static int (*real)(const char *, int, mode_t);
+    if (!real) real = dlsym(RTLD_NEXT, "open64");
+    va_list rest;
+    va_start(rest, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(rest, mode_t) : 0;
+    va_end(rest);
+    if (flags & O_CREAT && orders()->is_read_only) {
+        errno = EROFS;
+        return -1;
+    }
+    return real(path, flags, mode);
 }

@@ -3,6 +3,7 @@
 
 mod crash;
 mod damage;
+mod descriptors;
 mod erase;
 mod expiry;
 mod golden;

@@ -21,7 +21,7 @@ pub(super) fn adopt(config: &Config, yes: bool) -> Result<()> {
     }
     let ahead_ms = offset_ms(folder, options().leave_kept_time())?;
     let difference =
-        humantime::format_duration(Duration::from_secs(ahead_ms.unsigned_abs() / 1000));
+        humantime::format_duration(Duration::from_secs((ahead_ms.unsigned_abs() + 500) / 1000));
     if ahead_ms < 0 && ahead_ms.unsigned_abs() > SMALL_MS {
         bail!(
             "the store's time is {difference} ahead of the wall clock, and never goes back; nothing was \

@@ -177,17 +177,28 @@ impl Ledger {
         Ok(())
     }
 
-    fn has_room(&mut self) -> bool {
-        !self.log.is_short_of_room() && !self.records.index.is_behind()
+    /// Refuses new keys where there may be no room for what follows them.
+    pub(super) fn must_have_room(&mut self) -> Result<(), Trouble> {
+        if self.log.is_short_of_room() {
+            let cause = self.log.shortage().unwrap_or("the store cannot make its next file");
+            return Err(Trouble::Full(cause.to_owned()));
+        }
+        match self.records.index.is_behind() {
+            true => Err(Trouble::Full("the store's index cannot be written".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Why new keys are refused, if they are.
+    pub(super) fn shortage(&self) -> Option<&str> {
+        self.log.shortage()
     }
 
     pub(super) fn claim(&mut self, ask: &Ask) -> Result<Claimed, Trouble> {
         let found = self.find(&ask.id)?;
         let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
         if let Some(next) = next {
-            if !self.has_room() {
-                return Err(Trouble::Full);
-            }
+            self.must_have_room()?;
             self.save(next);
         }
         Ok(claimed)
@@ -198,9 +209,7 @@ impl Ledger {
         if self.find(&record.id)?.is_some_and(|known| !known.is_expired(self.now)) {
             return Ok(Imported::Known);
         }
-        if !self.has_room() {
-            return Err(Trouble::Full);
-        }
+        self.must_have_room()?;
         self.save(record);
         Ok(Imported::Done)
     }

@@ -40,6 +40,8 @@ pub(super) struct Log {
     heads: Vec<(usize, Head)>,
     /// The store's time, if the batch says it.
     time: Option<KeptTime>,
+    /// Why the last batch could not be written, though the disk may still be believed.
+    refusal: Option<String>,
 }
 
 /// A frame of the batch that is being put together.
@@ -74,8 +76,8 @@ impl Log {
         Position { offset: end, batch, .. }: Position,
     ) -> Self {
         let (buffer, heads) = (Vec::new(), Vec::new());
-        let (last_head, time) = (None, None);
-        Self { records, tender, clock, active, end, batch, last_head, buffer, heads, time }
+        let (last_head, time, refusal) = (None, None, None);
+        Self { records, tender, clock, active, end, batch, last_head, buffer, heads, time, refusal }
     }
 
     /// What the index is to know of the log as it is now.
@@ -140,6 +142,15 @@ impl Log {
         if self.heads.is_empty() {
             return Ok(None);
         }
+        let written = self.write_batch();
+        self.refusal = match &written {
+            Err(Failure::Refused(error)) => Some(format!("the store cannot be written: {error}")),
+            _ => None,
+        };
+        written.map(Some)
+    }
+
+    fn write_batch(&mut self) -> Result<Base, Failure> {
         if self.clock.as_ref().is_some_and(|clock| clock.is_due()) {
             self.draft_time();
         }
@@ -164,13 +175,18 @@ impl Log {
         }
         self.abandon();
         self.prepare();
-        Ok(Some(base))
+        Ok(base)
     }
 
     /// Whether room is so short that it is kept for those that run already: half a segment, if there
     /// is no room for another.
     pub(super) fn is_short_of_room(&mut self) -> bool {
         self.prepare() && self.tender.is_short()
+    }
+
+    /// Why new keys are refused, if they are.
+    pub(super) fn shortage(&self) -> Option<&str> {
+        self.refusal.as_deref().or(self.tender.shortage())
     }
 
     /// Says at the end of the log that it is its end, and not what a crash has left of it.
@@ -242,7 +258,10 @@ impl Failure {
     /// What it means that the log could not be written.
     fn of_write(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Refused(error),
+            // What a part of it has left is written over by the next batch.
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::ReadOnlyFilesystem => Self::Refused(error),
             _ => Self::Disk(error),
         }
     }

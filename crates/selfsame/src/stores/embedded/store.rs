@@ -1,7 +1,6 @@
 //! The traits of a store, each call handed to the thread that does it.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
@@ -166,10 +165,11 @@ impl EmbeddedStore {
     async fn keep_time(&self) {
         let Some(clock) = &self.clock else { return };
         clock.check();
-        if clock.is_overdue() {
+        // Where nothing can be written, this finds out whether it can be again.
+        if clock.is_overdue() || self.health.is_short() {
             let keeping = |ledger: &mut Ledger| {
                 ledger.keep_time();
-                Ok(())
+                ledger.must_have_room()
             };
             if let Err(error) = self.writes.ask(keeping).await {
                 tracing::debug!(%error, "the store's time is not kept yet");
