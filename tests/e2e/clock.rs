@@ -36,6 +36,14 @@ fn a_clock_that_is_set_right_after_the_start_makes_no_young_key_new() {
     gateway.expect_log("the store's time is not the wall clock's");
     let setup = gateway.kill();
 
+    // In another store it would be 25 hours older at once.
+    let copy = format!("file:{}", setup.data().with_extension("copy").display());
+    let mut copying = machine.run();
+    copying.args(["store", "copy", &format!("file:{}", setup.data().display()), &copy]);
+    let copied = run_to_end(copying);
+    assert_ne!(copied.code, Some(0));
+    assert!(copied.stderr.contains("keys would expire early there"), "{}", copied.stderr);
+
     // A person says that the clock is right: the key is 25 hours old then.
     let store = format!("file:{}", setup.data().display());
     let adopt = |yes: &[&str]| {

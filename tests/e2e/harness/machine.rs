@@ -1,5 +1,5 @@
-//! A machine whose wall clock may be wrong, whose disk may hang, and which may have been booted: as far as one
-//! gateway can tell.
+//! A machine whose wall clock may be wrong, whose disk may hang, and which may have been booted: as
+//! far as one gateway can tell.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

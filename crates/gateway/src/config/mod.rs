@@ -110,7 +110,8 @@ pub struct Config {
     /// How much memory finished records may take that were asked for lately, where the store is asked
     /// over a network.
     pub near_cache: Option<usize>,
-    /// `max_clock_gap`: longest gap between two boots of the machine that a store in a folder believes.
+    /// `max_clock_gap`: longest gap between two boots of the machine that a store in a folder
+    /// believes.
     pub clock_gap_max: Option<Duration>,
     /// Where it is noted what happened to keys, if it is.
     pub audit: Option<AuditTo>,

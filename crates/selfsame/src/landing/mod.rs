@@ -48,7 +48,8 @@ const BYTES_MAX: usize = 64 * 1024 * 1024;
 const HEAD_BYTES: usize = 1024;
 /// Number of spooled writes that are made at the same time at the start.
 const SPOOLED_TOGETHER: usize = 32;
-/// Time within which a write is spooled. After it nobody waits for the disk, and the write stays in memory.
+/// Time within which a write is spooled. After it nobody waits for the disk, and the write stays in
+/// memory.
 const SPOOLED_WITHIN: Duration = Duration::from_secs(5);
 /// Time that a process which ends gives the store to take what waits, where it can be spooled instead.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
@@ -378,7 +379,8 @@ impl Drop for Landing {
     }
 }
 
-/// Writes `owed` to the spool, and notes that it is there. Blocks, also for those who no longer wait for it.
+/// Writes `owed` to the spool, and notes that it is there. Blocks, also for those who no longer
+/// wait for it.
 fn keep_marked(spool: &Spool, owed: &Owed) -> io::Result<()> {
     let kept = keep(spool, owed);
     if kept.is_ok() {

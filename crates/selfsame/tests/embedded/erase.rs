@@ -144,8 +144,8 @@ async fn who_reads_beside_an_erasure_meets_no_damage() {
     }
 }
 
-/// Whether a record has older frames is known after a crash, also without the index; and who erases at the same
-/// time as others waits for one look through the log.
+/// Whether a record has older frames is known after a crash, also without the index; and who erases
+/// at the same time as others waits for one look through the log.
 #[tokio::test]
 async fn many_who_erase_at_once_after_a_crash_leave_nothing() {
     let folder = folder();

@@ -1,4 +1,5 @@
-//! `selfsame store adopt-clock`: makes the time of a store in a folder that of the wall clock again.
+//! `selfsame store adopt-clock`: makes the time of a store in a folder that of the wall clock
+//! again.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,9 +25,9 @@ pub(super) fn adopt(config: &Config, yes: bool) -> Result<()> {
         humantime::format_duration(Duration::from_secs((ahead_ms.unsigned_abs() + 500) / 1000));
     if ahead_ms < 0 && ahead_ms.unsigned_abs() > SMALL_MS {
         bail!(
-            "the store's time is {difference} ahead of the wall clock, and never goes back; nothing was \
-             changed. If the wall clock is right, keys last that much shorter by the calendar, and no \
-             shorter than their retention"
+            "the store's time is {difference} ahead of the wall clock, and never goes back; \
+             nothing was changed. Keys last as long as they should; only dates that are shown are \
+             ahead by it"
         );
     }
     if ahead_ms.unsigned_abs() > SMALL_MS && !yes && !is_meant(&difference.to_string())? {
@@ -49,8 +50,9 @@ fn offset_ms(folder: &Path, options: EmbeddedOptions) -> Result<i64> {
 /// Asks whoever sits at the terminal.
 fn is_meant(difference: &str) -> Result<bool> {
     eprint!(
-        "The wall clock is {difference} ahead of the store's time. Keys that expire within that time are new once \
-         the store follows the clock: whatever clients ask for again under one of them runs a second time.\n\
+        "The wall clock is {difference} ahead of the store's time. Keys that expire within that \
+         time are new once the store follows the clock: whatever clients ask for again under one \
+         of them runs a second time.\n\
          Is the clock right, and is that meant? Write yes: "
     );
     let mut answer = String::new();

@@ -61,8 +61,8 @@ enum Action {
         #[arg(value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
         id: String,
     },
-    /// Makes the time of a file: store that of the wall clock again, while no gateway serves it. Keys that expire
-    /// between the two times are new then
+    /// Makes the time of a file: store that of the wall clock again, while no gateway serves it.
+    /// Keys that expire between the two times are new then
     AdoptClock {
         /// Does not ask whether that is meant
         #[arg(long)]
@@ -133,6 +133,7 @@ fn copy(from: &StoreUrl, to: &StoreUrl, accepting: Accepting) -> Result<()> {
         // Before the target is made, for nothing.
         from.must_be_idle().await?;
         let to = Opened::new(to, accepting).await?;
+        from.must_not_be_behind(&to)?;
         let copied = copy::copy(&from, &to).await?;
         println!("copied: {} records are in {}, each read back", copied.records, to.place);
         if copied.known > 0 {

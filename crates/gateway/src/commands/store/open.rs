@@ -14,10 +14,16 @@ use crate::config::StoreUrl;
 /// The name of our connections: whoever else is called `selfsame` serves.
 const NAME: &str = "selfsame-store";
 
+/// Difference of two stores' times that does no harm.
+pub(super) const CLOCK_DIFFERENCE_MAX_MS: i64 = 60_000;
+
 /// A store that is open, and where it is.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Transfer>,
     pub(super) place: String,
+    /// How far the wall clock is ahead of the store's time, where the store keeps a time of its
+    /// own.
+    pub(super) clock_offset_ms: i64,
 }
 
 /// Requirements for a Redis that records are copied to.
@@ -64,14 +70,16 @@ impl Opened {
         postgres: PostgresOptions,
         redis: RedisOptions,
     ) -> Result<Self> {
-        let place = url.shown();
+        let (place, mut clock_offset_ms) = (url.shown(), 0);
         let store: Arc<dyn Transfer> = match url {
             StoreUrl::Memory => {
                 bail!("records in memory: end with their process, so nobody else can read them")
             }
             StoreUrl::File(folder) => {
                 let store = EmbeddedStore::open(folder, file);
-                Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
+                let store = store.with_context(|| format!("{place} cannot be opened"))?;
+                clock_offset_ms = store.clock_offset_ms();
+                Arc::new(store)
             }
             StoreUrl::Postgres(url) => {
                 let store =
@@ -83,7 +91,23 @@ impl Opened {
                 Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
             }
         };
-        Ok(Self { store, place })
+        Ok(Self { store, place, clock_offset_ms })
+    }
+
+    /// Refuses to copy to a store whose time is ahead: keys would expire early there.
+    pub(super) fn must_not_be_behind(&self, to: &Self) -> Result<()> {
+        let behind_ms = self.clock_offset_ms.saturating_sub(to.clock_offset_ms);
+        if behind_ms > CLOCK_DIFFERENCE_MAX_MS {
+            bail!(
+                "the time of {} is {} s behind that of {}, so keys would expire early there. If \
+                 the wall clock is right, run `selfsame store adopt-clock` for {} before",
+                self.place,
+                behind_ms / 1000,
+                to.place,
+                self.place
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a store that others use.

@@ -288,8 +288,8 @@ impl Ledger {
         Ok(resolved)
     }
 
-    /// Leaves tombstones of these records, and tells what they took the place of. They are written also where they
-    /// are there already, so that a batch is behind all that was ever said of them.
+    /// Leaves tombstones of these records, and tells what they took the place of. They are written
+    /// also where they are there already, so that a batch is behind all that was ever said of them.
     pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erasure>, Trouble> {
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {

@@ -165,8 +165,8 @@ impl EmbeddedStore {
         EmbeddedHealth { health: self.health.clone() }
     }
 
-    /// How far the wall clock is ahead of the store's time, in milliseconds; negative where it is behind, and
-    /// zero where the store is told its time.
+    /// How far the wall clock is ahead of the store's time, in milliseconds; negative where it is
+    /// behind, and zero where the store is told its time.
     pub fn clock_offset_ms(&self) -> i64 {
         self.clock.as_ref().map_or(0, |clock| clock.offset_ms())
     }

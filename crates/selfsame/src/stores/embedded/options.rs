@@ -38,31 +38,31 @@ impl EmbeddedOptions {
         Self { leases, ..self }
     }
 
-    /// A clock that tells the store its time. Without one the store keeps a time of its own, which goes on
-    /// from what the folder has, whatever the wall clock is set to.
+    /// A clock that tells the store its time. Without one the store keeps a time of its own, which
+    /// goes on from what the folder has, whatever the wall clock is set to.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock: Some(clock), ..self }
     }
 
-    /// Longest gap between two boots of the machine that is believed; any unless said. Beyond it, opening the
-    /// store fails: the machine was off for that long, or its clock is wrong.
+    /// Longest gap between two boots of the machine that is believed; any unless said. Beyond it,
+    /// opening the store fails: the machine was off for that long, or its clock is wrong.
     #[must_use]
     pub fn clock_gap_max(mut self, gap_max: Duration) -> Self {
         self.start.gap_max = Some(gap_max);
         self
     }
 
-    /// Makes the store's time that of the wall clock when the store is opened. Where the wall clock is
-    /// behind, the store's time goes on as it is: it never goes back.
+    /// Makes the store's time that of the wall clock when the store is opened. Where the wall clock
+    /// is behind, the store's time goes on as it is: it never goes back.
     #[must_use]
     pub fn adopt_wall_clock(mut self) -> Self {
         self.start.adopts_wall = true;
         self
     }
 
-    /// Leaves the time that the folder keeps as it is, for somebody who only looks into a store: the clock may be
-    /// wrong.
+    /// Leaves the time that the folder keeps as it is, for somebody who only looks into a store:
+    /// the clock may be wrong.
     #[must_use]
     pub fn leave_kept_time(mut self) -> Self {
         self.start.leaves_kept = true;

@@ -24,8 +24,8 @@ const LOOKS_MAX: usize = 8;
 /// Entries that are looked at before others get their turn.
 pub(super) const BITE: usize = 4096;
 
-/// Bytes of records that are read before others get their turn, and that are shown to somebody at a time.
-/// Records may be large, and memory is not.
+/// Bytes of records that are read before others get their turn, and that are shown to somebody at a
+/// time. Records may be large, and memory is not.
 pub(super) const BITE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The durable records.
@@ -115,8 +115,8 @@ impl Records {
         Ok(self.get(id)?.and_then(|record| record.seen_at(self.clock.now())))
     }
 
-    /// The records that are meant among the next few from an id on, no more than `most`, without the requests
-    /// they keep. Of those beyond `room`, which it takes from, only what is short.
+    /// The records that are meant among the next few from an id on, no more than `most`, without
+    /// the requests they keep. Of those beyond `room`, which it takes from, only what is short.
     pub(super) fn find(
         &self,
         find: &Find,

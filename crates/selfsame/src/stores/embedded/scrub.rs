@@ -5,8 +5,9 @@
 //! end of the log. So tombstones are written twice before, each time durably: the last one is behind
 //! all that is overwritten, in a batch of its own.
 //!
-//! Most records have a claim and an answer, and their entry has the places of both. Where there may be other
-//! frames, of renewals and checkpoints, the log is read for them: once for all that wait for it.
+//! Most records have a claim and an answer, and their entry has the places of both. Where there may
+//! be other frames, of renewals and checkpoints, the log is read for them: once for all that wait
+//! for it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -50,8 +51,8 @@ pub(super) struct Scrubs {
 }
 
 impl EmbeddedStore {
-    /// Overwrites what the log says of records that are tombstones now: the frames at `places`, and whatever else
-    /// there is about `others`.
+    /// Overwrites what the log says of records that are tombstones now: the frames at `places`, and
+    /// whatever else there is about `others`.
     pub(super) async fn scrub(
         &self,
         ids: &[RecordId],
@@ -77,7 +78,8 @@ impl EmbeddedStore {
         self.scrub_log(others).await
     }
 
-    /// Reads the log for frames about these records, unless somebody did so meanwhile for all who waited.
+    /// Reads the log for frames about these records, unless somebody did so meanwhile for all who
+    /// waited.
     async fn scrub_log(&self, ids: &[RecordId]) -> Result<(), StoreError> {
         self.scrubs.waiting.lock().extend(ids);
         let _turn = self.scrubs.turn.lock().await;
@@ -154,8 +156,8 @@ impl Records {
         Ok(erased)
     }
 
-    /// Where a part of `segment` says anything of these records besides that they are tombstones, and where to go
-    /// on.
+    /// Where a part of `segment` says anything of these records besides that they are tombstones,
+    /// and where to go on.
     fn words_about(
         &self,
         erased: &Erased,

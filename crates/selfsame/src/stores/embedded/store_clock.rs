@@ -1,8 +1,9 @@
-//! [`StoreClock`]: the store's time, which never goes back, and does not follow a wall clock that is set.
+//! [`StoreClock`]: the store's time, which never goes back, and does not follow a wall clock that
+//! is set.
 //!
 //! It begins at the wall clock's time and goes on by true time. The log keeps it, so that a restart
-//! goes on from there: within one boot of the machine by the time since the boot, which nobody sets;
-//! in a later boot by the wall clock, with the offset that was kept. The reasons are in
+//! goes on from there: within one boot of the machine by the time since the boot, which nobody
+//! sets; in a later boot by the wall clock, with the offset that was kept. The reasons are in
 //! `docs/decisions/0023-the-embedded-store-keeps-its-own-time.md`.
 
 use std::sync::Arc;
@@ -119,9 +120,9 @@ impl StoreClock {
             tracing::warn!(
                 store_time = date(store),
                 wall_clock = date(wall),
-                "the store's time is not the wall clock's, and goes on by itself: leases and keys end by \
-                 the store's time. Once the wall clock is right and ahead, `selfsame store adopt-clock` \
-                 makes the store follow it again"
+                "the store's time is not the wall clock's, and goes on by itself: leases and keys \
+                 end by the store's time. Once the wall clock is right and ahead, `selfsame store \
+                 adopt-clock` makes the store follow it again"
             );
         }
         let is_unkept = kept.is_some_and(|kept| is_step(kept.offset_ms(), offset_ms));
@@ -148,8 +149,8 @@ impl StoreClock {
                 expected_ms = expected_ms.saturating_add(signed_millis(suspended));
                 tracing::warn!(
                     suspended = ?suspended,
-                    "the machine was suspended; for leases that time does not count, and for keys it \
-                     counts as soon as no work is under way"
+                    "the machine was suspended; for leases that time does not count, and for keys \
+                     it counts as soon as no work is under way"
                 );
             }
         }
@@ -238,15 +239,15 @@ fn after_another_boot(
         tracing::warn!(
             kept = date(kept.wall),
             wall_clock = date(wall),
-            "the machine was booted since the store was last written, and the wall clock says that long \
-             ago. If the clock is wrong, stop now and set it: keys would expire early"
+            "the machine was booted since the store was last written, and the wall clock says that \
+             long ago. If the clock is wrong, stop now and set it: keys would expire early"
         );
     } else if difference_ms(kept.wall, wall) > STEP_MS {
         tracing::warn!(
             kept = date(kept.wall),
             wall_clock = date(wall),
-            "the wall clock is behind what it was when the store was last written; the store's time goes on \
-             from there, so keys may expire late"
+            "the wall clock is behind what it was when the store was last written; the store's \
+             time goes on from there, so keys may expire late"
         );
     }
     // Whatever was written without a time of its own was written within this time.
@@ -270,8 +271,8 @@ fn warn_of_step(expected: Timestamp, wall: Timestamp) {
         tracing::warn!(
             expected = date(expected),
             wall_clock = date(wall),
-            "the wall clock was set, or the machine stood still; the store's time goes on as if nothing had \
-             happened, so keys and leases end neither early nor late"
+            "the wall clock was set, or the machine stood still; the store's time goes on as if \
+             nothing had happened, so keys and leases end neither early nor late"
         );
     }
 }

@@ -84,12 +84,13 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
-    /// The machine was booted since the store was written, and the wall clock says that this was longer ago
-    /// than [`EmbeddedOptions::clock_gap_max`](super::EmbeddedOptions::clock_gap_max).
+    /// The machine was booted since the store was written, and the wall clock says that this was
+    /// longer ago than [`EmbeddedOptions::clock_gap_max`](super::EmbeddedOptions::clock_gap_max).
     #[error(
-        "the clock shows {wall_clock}, and {path} was last written at {kept}, before the machine was booted: \
-         that is more than max_clock_gap. If the clock is wrong, set it, and start again: keys would expire \
-         early. If it is right, `selfsame store adopt-clock` accepts it, and the store starts",
+        "the clock shows {wall_clock}, and {path} was last written at {kept}, before the machine \
+         was booted: that is more than max_clock_gap. If the clock is wrong, set it, and start \
+         again: keys would expire early. If it is right, `selfsame store adopt-clock` accepts it, \
+         and the store starts",
         path = path.display()
     )]
     ClockGap {
