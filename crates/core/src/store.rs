@@ -183,7 +183,8 @@ pub struct Swept {
 #[async_trait]
 pub trait Inspect: Send + Sync + 'static {
     /// Unexpired records that match, as [`Record::seen_at`] shows them, no more than `most`; without
-    /// the requests they keep, which [`Store::get`] shows.
+    /// the requests they keep, which [`Store::get`] shows. Where many are large, a store may also
+    /// leave out answers' headers and bodies and the data of checkpoints.
     async fn find(&self, find: &Find, most: usize) -> Result<Vec<Record>, StoreError>;
 
     /// Decides about a held record as it was seen at `fence`.

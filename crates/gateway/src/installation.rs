@@ -63,7 +63,10 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
         StoreUrl::File(folder) => {
             let opened = folder.clone();
             // Claims of an earlier process stay leased: the upstream may still be working.
-            let options = EmbeddedOptions::default().leases(Leases::Keep);
+            let mut options = EmbeddedOptions::default().leases(Leases::Keep);
+            if let Some(gap_max) = config.clock_gap_max {
+                options = options.clock_gap_max(gap_max);
+            }
             let open = move || EmbeddedStore::open(&opened, options);
             let store = Arc::new(tokio::task::spawn_blocking(open).await??);
             disk = Some(store.health());

@@ -11,8 +11,10 @@ use tempfile::TempDir;
 
 use super::binary;
 
-const SIZE: &str = "8m";
+const SMALL: &str = "size=8m";
+const FEW_INODES: &str = "size=64m,nr_inodes=200";
 const FILLER: &str = "filler";
+const FILES: &str = "files";
 
 /// A small disk. Dropping it takes it away.
 pub(crate) struct SmallDisk {
@@ -22,11 +24,20 @@ pub(crate) struct SmallDisk {
 
 impl SmallDisk {
     pub(crate) fn mount() -> Self {
+        Self::mount_with(SMALL)
+    }
+
+    /// One on which some 200 files have room.
+    pub(crate) fn with_few_inodes() -> Self {
+        Self::mount_with(FEW_INODES)
+    }
+
+    fn mount_with(options: &str) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         // `cat` ends with the test, whose end of the pipe is closed then.
-        let script = "mount -t tmpfs -o size=\"$1\" none \"$2\" && echo mounted && exec cat";
+        let script = "mount -t tmpfs -o \"$1\" none \"$2\" && echo mounted && exec cat";
         let mut keeper = Command::new("unshare")
-            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", SIZE])
+            .args(["--user", "--map-root-user", "--mount", "sh", "-c", script, "sh", options])
             .arg(folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -90,6 +101,20 @@ impl SmallDisk {
             };
             assert_eq!(error.kind(), ErrorKind::StorageFull);
         }
+    }
+
+    /// Makes files until there is no room for another.
+    pub(crate) fn take_inodes(&self) {
+        let folder = self.seen_from_outside().join(FILES);
+        fs::create_dir(&folder).expect("there is room");
+        let made = (0..).map(|number: u32| File::create(folder.join(number.to_string())));
+        let error = made.filter_map(Result::err).next().expect("it comes to an end");
+        assert_eq!(error.kind(), ErrorKind::StorageFull);
+    }
+
+    /// Takes them away again.
+    pub(crate) fn give_inodes(&self) {
+        fs::remove_dir_all(self.seen_from_outside().join(FILES)).expect("they were made");
     }
 
     /// Makes room again.

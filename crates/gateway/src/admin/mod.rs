@@ -120,6 +120,17 @@ async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     if status != StatusCode::OK {
         return (status, text);
     }
+    if let Some(disk) = &admin.disk {
+        if let Some(time) = disk.stalled_for() {
+            let text =
+                format!("the store: the disk has not answered for {} s\n", time.as_secs().max(1));
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+        if let Some(cause) = disk.shortage() {
+            let text = format!("the store takes no new keys: {cause}\n");
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
+        }
+    }
     if let Some(time) = admin.redis.as_ref().and_then(RedisHealth::closed_for) {
         let text = format!(
             "the store: Redis has lost records, and takes no new key for {} s; selfsame store reopen\n",

@@ -25,7 +25,8 @@ use super::routes::{MATCH, Taken};
 use super::settings::Draft;
 use super::tls;
 use super::values::{
-    COUNT_OR_OFF, DELAY, DISK_SIZE_OR_OFF, DURATION, Kind, PATH, SIZE_OR_OFF, SWITCH, choice,
+    COUNT_OR_OFF, DELAY, DISK_SIZE_OR_OFF, DURATION, DURATION_OR_OFF, Kind, PATH, SIZE_OR_OFF,
+    SWITCH, choice,
 };
 use super::{
     Admin, Checkpoints, Config, Database, ForwardAuth, Jwt, Lock, Overrides, Redis, RedisUrl,
@@ -90,8 +91,17 @@ pub(super) fn check(
 
     let tls = tls::read(&mut root, &TLS, &mut mistakes);
     let admin_tls = tls::read(&mut root, &ADMIN_TLS, &mut mistakes);
-    let Stored { store, spool, store_bytes_max, near_cache, database, redis, cache, lock } =
-        read_store(&mut root, overrides, secret_file.is_some(), &mut mistakes);
+    let Stored {
+        store,
+        spool,
+        store_bytes_max,
+        near_cache,
+        clock_gap_max,
+        database,
+        redis,
+        cache,
+        lock,
+    } = read_store(&mut root, overrides, secret_file.is_some(), &mut mistakes);
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
@@ -140,6 +150,7 @@ pub(super) fn check(
             spool,
             store_bytes_max,
             near_cache,
+            clock_gap_max,
             database,
             redis,
             cache,
@@ -175,6 +186,7 @@ struct Stored {
     spool: Option<PathBuf>,
     store_bytes_max: StoreLimit,
     near_cache: Option<usize>,
+    clock_gap_max: Option<Duration>,
     database: Database,
     redis: Redis,
     cache: Option<RedisUrl>,
@@ -214,6 +226,14 @@ fn read_store(
         StoreUrl::Memory | StoreUrl::File(_) => None,
         StoreUrl::Postgres(_) | StoreUrl::Redis(_) => near_cache.unwrap_or(Some(NEAR_CACHE)),
     };
+    let clock_gap_max = section.get("max_clock_gap", &DURATION_OR_OFF);
+    if !matches!(store, StoreUrl::File(_)) && !section.is_wrong("url") {
+        section.clash(
+            &["max_clock_gap"],
+            "needs a store in a file: folder; others have a clock of their own",
+        );
+    }
+    let clock_gap_max = clock_gap_max.filter(|gap| !gap.is_zero());
     let direct = Flag("--store-direct", &overrides.store_direct);
     let direct_url = section.get_flag("direct_url", &DATABASE_URL, direct);
     let mut auto_migrate = true;
@@ -250,7 +270,17 @@ fn read_store(
     }
     section.finish(mistakes);
     let database = Database { direct_url, auto_migrate };
-    Stored { store, spool, store_bytes_max, near_cache, database, redis, cache, lock }
+    Stored {
+        store,
+        spool,
+        store_bytes_max,
+        near_cache,
+        clock_gap_max,
+        database,
+        redis,
+        cache,
+        lock,
+    }
 }
 
 const LOCK: Kind<Lock> = Kind {

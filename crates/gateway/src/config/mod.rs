@@ -110,6 +110,9 @@ pub struct Config {
     /// How much memory finished records may take that were asked for lately, where the store is asked
     /// over a network.
     pub near_cache: Option<usize>,
+    /// `max_clock_gap`: longest gap between two boots of the machine that a store in a folder
+    /// believes.
+    pub clock_gap_max: Option<Duration>,
     /// Where it is noted what happened to keys, if it is.
     pub audit: Option<AuditTo>,
     /// The keys that records are sealed with, if they are.
@@ -235,6 +238,7 @@ impl Config {
             lock,
             spool,
             near_cache,
+            clock_gap_max,
             audit,
             admin,
             admin_tls,
@@ -270,6 +274,7 @@ impl Config {
             ("store.lock", *lock != other.lock),
             ("store.spool", *spool != other.spool),
             ("store.near_cache", *near_cache != other.near_cache),
+            ("store.max_clock_gap", *clock_gap_max != other.clock_gap_max),
             ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
             ("whether there is an [admin_tls]", admin_tls.is_some() != other.admin_tls.is_some()),

@@ -40,7 +40,7 @@ pub struct RecordView {
     pub state_at: Option<String>,
     /// The status of the answer.
     pub answer_status: Option<u16>,
-    /// None where the body was not kept.
+    /// None where the body was not kept, and in a list with many large ones.
     pub answer_bytes: Option<usize>,
     /// The person who resolved the key last.
     pub resolved_by: Option<String>,

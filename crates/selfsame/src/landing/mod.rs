@@ -48,6 +48,9 @@ const BYTES_MAX: usize = 64 * 1024 * 1024;
 const HEAD_BYTES: usize = 1024;
 /// Number of spooled writes that are made at the same time at the start.
 const SPOOLED_TOGETHER: usize = 32;
+/// Time within which a write is spooled. After it nobody waits for the disk, and the write stays in
+/// memory.
+const SPOOLED_WITHIN: Duration = Duration::from_secs(5);
 /// Time that a process which ends gives the store to take what waits, where it can be spooled instead.
 const ENDS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -329,10 +332,15 @@ impl Landing {
     /// Writes `owed` to the spool, if there is one.
     async fn keep(&self, owed: &Arc<Owed>) {
         let Some(spool) = self.spool.clone() else { return };
+        if owed.is_spooling.swap(true, Ordering::SeqCst) {
+            // Its disk hangs.
+            return;
+        }
         let kept = owed.clone();
-        match blocking(move || keep(&spool, &kept)).await {
+        let keeping = timeout(SPOOLED_WITHIN, blocking(move || keep_marked(&spool, &kept)));
+        let late = || Err(io::Error::new(io::ErrorKind::TimedOut, "the disk does not answer"));
+        match keeping.await.unwrap_or_else(|_| late()) {
             Ok(()) => {
-                owed.is_spooled.store(true, Ordering::SeqCst);
                 if let Some(failures) = self.spool_failures.worked() {
                     tracing::info!(failures, "writes can be spooled again");
                 }
@@ -368,6 +376,20 @@ impl Drop for Landing {
     fn drop(&mut self) {
         // Whoever waits for more is to find that there is nobody to add any.
         self.queue.added.notify_one();
+    }
+}
+
+/// Writes `owed` to the spool, and notes that it is there. Blocks, also for those who no longer
+/// wait for it.
+fn keep_marked(spool: &Spool, owed: &Owed) -> io::Result<()> {
+    let kept = keep(spool, owed);
+    if kept.is_ok() {
+        owed.is_spooled.store(true, Ordering::SeqCst);
+    }
+    owed.is_spooling.store(false, Ordering::SeqCst);
+    match kept {
+        Ok(()) if owed.is_over() => spool.remove(&owed.id, owed.attempt_id),
+        kept => kept,
     }
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Owed {
     pub(super) write: Write,
     /// Set once it is in the spool.
     pub(super) is_spooled: AtomicBool,
+    /// Set while it is being written to the spool.
+    pub(super) is_spooling: AtomicBool,
     /// Set once it is written, or was given up.
     pub(super) is_over: AtomicBool,
 }
@@ -83,8 +85,8 @@ impl Owed {
     }
 
     fn of(id: RecordId, attempt_id: AttemptId, write: Write) -> Arc<Self> {
-        let (is_spooled, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Self { id, attempt_id, write, is_spooled, is_over })
+        let (is_spooled, is_spooling, is_over) = Default::default();
+        Arc::new(Self { id, attempt_id, write, is_spooled, is_spooling, is_over })
     }
 
     pub(super) fn is_over(&self) -> bool {

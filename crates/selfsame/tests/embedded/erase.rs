@@ -143,3 +143,42 @@ async fn who_reads_beside_an_erasure_meets_no_damage() {
         assert!(is_expired(&store, &first).await);
     }
 }
+
+/// Whether a record has older frames is known after a crash, also without the index; and who erases
+/// at the same time as others waits for one look through the log.
+#[tokio::test]
+async fn many_who_erase_at_once_after_a_crash_leave_nothing() {
+    let folder = folder();
+    let store = open(&folder);
+    let (mut erased, mut kept) = (Vec::new(), Vec::new());
+    for n in 0..24 {
+        let key = format!("k-{n}");
+        erased.push(match n % 2 {
+            0 => complete_often(&store, &key).await,
+            _ => complete_with(&store, &key, BODY).await,
+        });
+        kept.push(complete(&store, &format!("kept-{n}")).await);
+    }
+    for has_index in [true, false] {
+        let crashed = copy_of(&folder);
+        if !has_index {
+            remove_index(&crashed);
+        }
+        let store = open(&crashed);
+        assert!(times(&crashed, BODY) >= 24);
+        let calls = erased.chunks(3).map(|few| {
+            let ids: Vec<_> = few.iter().map(|ask| ask.id).collect();
+            let store = &store;
+            async move { store.erase(&ids).await.expect("the store works") }
+        });
+        for outcomes in join_all(calls).await {
+            assert!(outcomes.iter().all(|erased| *erased == Erased::Done));
+        }
+        assert_eq!(times(&crashed, BODY), 0, "{has_index}");
+        drop(store);
+        let store = open(&crashed);
+        for (erased, kept) in erased.iter().zip(&kept) {
+            assert!(is_expired(&store, erased).await && is_replayed(&store, kept).await);
+        }
+    }
+}

@@ -3,10 +3,12 @@
 
 mod crash;
 mod damage;
+mod descriptors;
 mod erase;
 mod expiry;
 mod golden;
 mod leases;
+mod memory;
 mod opening;
 mod restart;
 #[path = "../shared/leases.rs"]

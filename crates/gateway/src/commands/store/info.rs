@@ -5,7 +5,7 @@ use futures_util::{StreamExt, TryStreamExt, stream};
 use selfsame::admin::date;
 use selfsame_core::{AnswerBody, Count, Record, State, StateName, Timestamp};
 
-use super::open::Opened;
+use super::open::{CLOCK_DIFFERENCE_MAX_MS, Opened};
 use crate::installation::COPYING;
 use crate::printable::printable;
 
@@ -25,7 +25,7 @@ struct Seen {
 
 /// Facts about a store, one a line.
 pub(super) async fn info(opened: &Opened) -> Result<String> {
-    let Opened { store, place } = opened;
+    let Opened { store, place, clock_offset_ms } = opened;
     let users = store.users().await?;
     let seen = look(opened).await?;
     let Count { claimed, completed, failed, held, tombstone } = seen.count;
@@ -46,6 +46,11 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         ("newest", shown(seen.newest)),
         ("encrypted", format!("{} of {} answers and checkpoints", seen.encrypted, seen.kept)),
     ];
+    if clock_offset_ms.unsigned_abs() > CLOCK_DIFFERENCE_MAX_MS.unsigned_abs() {
+        let side = if *clock_offset_ms > 0 { "behind" } else { "ahead of" };
+        let seconds = clock_offset_ms.unsigned_abs() / 1000;
+        facts.push(("time", format!("{seconds} s {side} the wall clock")));
+    }
     let copying = store.facts().await?.into_iter().find(|(name, _)| name == COPYING);
     if let Some((_, source)) = copying.filter(|(_, source)| !source.is_empty()) {
         let source = String::from_utf8_lossy(&source).into_owned();

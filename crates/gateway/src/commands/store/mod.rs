@@ -1,5 +1,6 @@
 //! `selfsame store`: what is done to a store beside the gateway.
 
+mod adopt_clock;
 mod copy;
 mod info;
 mod open;
@@ -60,6 +61,13 @@ enum Action {
         #[arg(value_name = "ID", value_parser = clap::builder::NonEmptyStringValueParser::new())]
         id: String,
     },
+    /// Makes the time of a file: store that of the wall clock again, while no gateway serves it.
+    /// Keys that expire between the two times are new then
+    AdoptClock {
+        /// Does not ask whether that is meant
+        #[arg(long)]
+        yes: bool,
+    },
     /// Takes new keys again in a Redis that has lost records, at once and for all nodes. Keys that were lost are new
     /// then: whatever is asked for again under one of them runs a second time
     Reopen {
@@ -87,6 +95,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Action::Info { url } => info(&configured(url.or(args.store))?.store),
         Action::Copy { from, to, accepting } => copy(&store_at(from)?, &store_at(to)?, accepting),
         Action::ForgetDamaged { id } => forget_damaged(&configured(args.store)?, &id),
+        Action::AdoptClock { yes } => adopt_clock::adopt(&configured(args.store)?, yes),
         Action::Reopen { yes } => reopen::reopen(&configured(args.store)?, yes),
     }
 }
@@ -124,6 +133,7 @@ fn copy(from: &StoreUrl, to: &StoreUrl, accepting: Accepting) -> Result<()> {
         // Before the target is made, for nothing.
         from.must_be_idle().await?;
         let to = Opened::new(to, accepting).await?;
+        from.must_not_be_behind(&to)?;
         let copied = copy::copy(&from, &to).await?;
         println!("copied: {} records are in {}, each read back", copied.records, to.place);
         if copied.known > 0 {
@@ -167,7 +177,8 @@ fn forget_damaged(config: &Config, id: &str) -> Result<()> {
     let StoreUrl::File(folder) = &config.store else {
         bail!("only in a file: store; docs/REDIS.md says how to in Redis");
     };
-    let store = EmbeddedStore::open(folder, EmbeddedOptions::default().leases(Leases::Keep))?;
+    let options = EmbeddedOptions::default().leases(Leases::Keep).leave_kept_time();
+    let store = EmbeddedStore::open(folder, options)?;
     match Runtime::new()?.block_on(store.forget_damaged(id))? {
         0 => bail!("no damaged record's id begins with {id}; nothing was changed"),
         1 => println!("forgotten: its key is new"),

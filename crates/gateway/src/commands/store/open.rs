@@ -14,10 +14,16 @@ use crate::config::StoreUrl;
 /// The name of our connections: whoever else is called `selfsame` serves.
 const NAME: &str = "selfsame-store";
 
+/// Difference of two stores' times that does no harm.
+pub(super) const CLOCK_DIFFERENCE_MAX_MS: i64 = 60_000;
+
 /// A store that is open, and where it is.
 pub(super) struct Opened {
     pub(super) store: Arc<dyn Transfer>,
     pub(super) place: String,
+    /// How far the wall clock is ahead of the store's time, where the store keeps a time of its
+    /// own.
+    pub(super) clock_offset_ms: i64,
 }
 
 /// Requirements for a Redis that records are copied to.
@@ -41,7 +47,8 @@ impl Opened {
         {
             bail!("there is no store in {}", url.shown());
         }
-        Self::open(url, postgres, redis).await
+        let file = EmbeddedOptions::default().leases(Leases::Keep).leave_kept_time();
+        Self::open(url, file, postgres, redis).await
     }
 
     /// A store that is made where it is missing.
@@ -53,19 +60,26 @@ impl Opened {
         if accepting.accept_unverified {
             redis = redis.accept_unverified();
         }
-        Self::open(url, PostgresOptions::default(), redis).await
+        let file = EmbeddedOptions::default().leases(Leases::Keep);
+        Self::open(url, file, PostgresOptions::default(), redis).await
     }
 
-    async fn open(url: &StoreUrl, postgres: PostgresOptions, redis: RedisOptions) -> Result<Self> {
-        let place = url.shown();
+    async fn open(
+        url: &StoreUrl,
+        file: EmbeddedOptions,
+        postgres: PostgresOptions,
+        redis: RedisOptions,
+    ) -> Result<Self> {
+        let (place, mut clock_offset_ms) = (url.shown(), 0);
         let store: Arc<dyn Transfer> = match url {
             StoreUrl::Memory => {
                 bail!("records in memory: end with their process, so nobody else can read them")
             }
             StoreUrl::File(folder) => {
-                let options = EmbeddedOptions::default().leases(Leases::Keep);
-                let store = EmbeddedStore::open(folder, options);
-                Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
+                let store = EmbeddedStore::open(folder, file);
+                let store = store.with_context(|| format!("{place} cannot be opened"))?;
+                clock_offset_ms = store.clock_offset_ms();
+                Arc::new(store)
             }
             StoreUrl::Postgres(url) => {
                 let store =
@@ -77,7 +91,23 @@ impl Opened {
                 Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
             }
         };
-        Ok(Self { store, place })
+        Ok(Self { store, place, clock_offset_ms })
+    }
+
+    /// Refuses to copy to a store whose time is ahead: keys would expire early there.
+    pub(super) fn must_not_be_behind(&self, to: &Self) -> Result<()> {
+        let behind_ms = self.clock_offset_ms.saturating_sub(to.clock_offset_ms);
+        if behind_ms > CLOCK_DIFFERENCE_MAX_MS {
+            bail!(
+                "the time of {} is {} s behind that of {}, so keys would expire early there. If \
+                 the wall clock is right, run `selfsame store adopt-clock` for {} before",
+                self.place,
+                behind_ms / 1000,
+                to.place,
+                self.place
+            );
+        }
+        Ok(())
     }
 
     /// Refuses a store that others use.
@@ -91,7 +121,7 @@ impl Opened {
     }
 }
 
-fn has_log(folder: &Path) -> bool {
+pub(super) fn has_log(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("records-"))

@@ -402,6 +402,24 @@ fn finished_records_are_kept_near_where_the_store_is_far() {
 }
 
 #[test]
+fn a_gap_between_boots_may_be_limited() {
+    let load = |store: &str, line: &str| {
+        load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
+    };
+    let gap = |line: &str| load("file:./d", line).expect("valid").clock_gap_max;
+    assert_eq!(gap(""), None);
+    assert_eq!(gap("max_clock_gap = 'off'"), None);
+    assert_eq!(gap("max_clock_gap = '7d'"), Some(Duration::from_secs(7 * 24 * 60 * 60)));
+    for (store, line, said) in [
+        ("postgres://a/b", "max_clock_gap = '1d'", "needs a store in a file: folder"),
+        ("file:./d", "max_clock_gap = 1", r#"expected a duration like "12h""#),
+    ] {
+        let mistakes = load(store, line).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
+}
+
+#[test]
 fn a_store_may_take_so_many_bytes() {
     let load = |store: &str, line: &str| {
         load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))

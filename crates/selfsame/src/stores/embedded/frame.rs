@@ -18,6 +18,7 @@ pub(super) const MAGIC: [u8; 2] = [0xf5, 0x5e];
 
 const CLOSES: u8 = 0x80;
 const REMEMBERED: u8 = 0x40;
+const OLDER: u8 = 0x20;
 const STATE: u8 = 0x0f;
 
 /// Random, one for each segment. No two have the same heads then, and nobody can write a body that
@@ -42,6 +43,8 @@ pub(super) enum Kind {
     Rest = 6,
     /// The segments before the one with this number are not needed any more.
     Floor = 7,
+    /// The store's time, and what other clocks showed then.
+    Time = 8,
 }
 
 /// The head of a frame.
@@ -69,12 +72,19 @@ pub(super) struct Marks {
     pub(super) state: u8,
     /// Whether it is a tombstone for a while, when its answer expires.
     pub(super) remembered: bool,
+    /// Whether the log may have older frames of the record than those that its entry has.
+    pub(super) has_older: bool,
 }
 
 impl Marks {
     /// For frames that are about no record.
-    pub(super) const NONE: Self =
-        Self { settled_until: Timestamp::from_millis(0), key: 0, state: 0, remembered: false };
+    pub(super) const NONE: Self = Self {
+        settled_until: Timestamp::from_millis(0),
+        key: 0,
+        state: 0,
+        remembered: false,
+        has_older: false,
+    };
 
     pub(super) fn of(record: &Record) -> Self {
         Self {
@@ -82,6 +92,7 @@ impl Marks {
             key: key_mark(record.label.key.as_str()),
             state: wire::state_code(&record.state).0,
             remembered: !record.remember.is_zero(),
+            has_older: false,
         }
     }
 
@@ -109,8 +120,10 @@ impl Head {
     /// The head as it is written in a segment with this salt; elsewhere it is none.
     pub(super) fn encode(&self, salt: Salt) -> [u8; HEAD_LEN] {
         let flag = |is: bool, flag: u8| if is { flag } else { 0 };
-        let bits =
-            self.marks.state | flag(self.closes, CLOSES) | flag(self.marks.remembered, REMEMBERED);
+        let bits = self.marks.state
+            | flag(self.closes, CLOSES)
+            | flag(self.marks.remembered, REMEMBERED)
+            | flag(self.marks.has_older, OLDER);
         let mut bytes = [0; HEAD_LEN];
         bytes[..2].copy_from_slice(&MAGIC);
         bytes[2..4].copy_from_slice(&[self.kind as u8, bits]);
@@ -140,6 +153,7 @@ impl Head {
             5 => Kind::Seal,
             6 => Kind::Rest,
             7 => Kind::Floor,
+            8 => Kind::Time,
             _ => return None,
         };
         Some(Self {
@@ -152,6 +166,7 @@ impl Head {
                 key: number(28),
                 state: bytes[3] & STATE,
                 remembered: bytes[3] & REMEMBERED != 0,
+                has_older: bytes[3] & OLDER != 0,
             },
             payload_len: number(4),
             payload_sum: number(8),

@@ -149,7 +149,7 @@ where
         self.outcome = Some(match work(context) {
             Ok(value) => Ok(value),
             Err(Trouble::Damaged(error)) => Err(error),
-            Err(Trouble::Full) => Err(not_written("the disk is full, or almost")),
+            Err(Trouble::Full(cause)) => Err(not_written(&format!("no new key is taken: {cause}"))),
             Err(Trouble::Failed(failure)) => return Err(failure),
             Err(Trouble::Moved) => unreachable!("a moved record is looked for again"),
         });

@@ -4,7 +4,7 @@
 //! a batch changed is seen by the rest of the batch at once, and by everybody else when it is durable.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Place;
+use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
 
 use selfsame_core::{
@@ -14,10 +14,11 @@ use selfsame_core::{
 
 use super::facts::FactsFile;
 use super::frame::{self, Kind, Marks};
-use super::index::Entry;
+use super::index::{Entry, Place};
 use super::log::{Base, Draft, Log};
 use super::records::Records;
 use super::scan::Sighting;
+use super::store_clock::StoreClock;
 use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::stand_in;
 use crate::stores::transfer::Imported;
@@ -30,6 +31,8 @@ const RUNNING_MAX: usize = 16_384;
 pub(super) struct Ledger {
     records: Arc<Records>,
     log: Log,
+    /// Absent where the store is told the time.
+    clock: Option<Arc<StoreClock>>,
     facts: FactsFile,
     now: Timestamp,
     /// Claims as they were written, until anything else is written about them.
@@ -52,6 +55,13 @@ enum Change {
     Gone,
 }
 
+/// What came of an erasure.
+pub(super) struct Erasure {
+    pub(super) outcome: Erased,
+    /// Places of all frames that told of the record before; none where others may be in the log.
+    pub(super) places: Option<Vec<Place>>,
+}
+
 /// A record that the batch has changed.
 enum Fresh {
     Record(Record),
@@ -66,12 +76,18 @@ enum Fresh {
 }
 
 impl Ledger {
-    pub(super) fn new(records: Arc<Records>, log: Log, facts: FactsFile) -> Self {
+    pub(super) fn new(
+        records: Arc<Records>,
+        log: Log,
+        clock: Option<Arc<StoreClock>>,
+        facts: FactsFile,
+    ) -> Self {
         let now = records.clock.now();
         let (running, entries, fresh) = Default::default();
         Self {
             records,
             log,
+            clock,
             facts,
             now,
             running,
@@ -84,8 +100,19 @@ impl Ledger {
 
     /// Begins a batch, at one time for all in it.
     pub(super) fn begin(&mut self) {
+        if let Some(clock) = self.clock.as_ref().filter(|clock| clock.is_due()) {
+            clock.check();
+            if clock.is_behind() && !self.records.open.has_lease(self.records.clock.now()) {
+                clock.catch_up();
+            }
+        }
         self.now = self.records.clock.now();
         self.has_set_facts = false;
+    }
+
+    /// Keeps the store's time, though nothing else is to be written.
+    pub(super) fn keep_time(&mut self) {
+        self.log.draft_time();
     }
 
     /// Whether something of the batch may be found though it failed as a whole.
@@ -150,17 +177,28 @@ impl Ledger {
         Ok(())
     }
 
-    fn has_room(&mut self) -> bool {
-        !self.log.is_short_of_room() && !self.records.index.is_behind()
+    /// Refuses new keys where there may be no room for what follows them.
+    pub(super) fn must_have_room(&mut self) -> Result<(), Trouble> {
+        if self.log.is_short_of_room() {
+            let cause = self.log.shortage().unwrap_or("the store cannot make its next file");
+            return Err(Trouble::Full(cause.to_owned()));
+        }
+        match self.records.index.is_behind() {
+            true => Err(Trouble::Full("the store's index cannot be written".to_owned())),
+            false => Ok(()),
+        }
+    }
+
+    /// Why new keys are refused, if they are.
+    pub(super) fn shortage(&self) -> Option<&str> {
+        self.log.shortage()
     }
 
     pub(super) fn claim(&mut self, ask: &Ask) -> Result<Claimed, Trouble> {
         let found = self.find(&ask.id)?;
         let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
         if let Some(next) = next {
-            if !self.has_room() {
-                return Err(Trouble::Full);
-            }
+            self.must_have_room()?;
             self.save(next);
         }
         Ok(claimed)
@@ -171,9 +209,7 @@ impl Ledger {
         if self.find(&record.id)?.is_some_and(|known| !known.is_expired(self.now)) {
             return Ok(Imported::Known);
         }
-        if !self.has_room() {
-            return Err(Trouble::Full);
-        }
+        self.must_have_room()?;
         self.save(record);
         Ok(Imported::Done)
     }
@@ -208,7 +244,11 @@ impl Ledger {
             self.save(record);
         } else {
             let at = self.now.as_millis().to_le_bytes();
-            let (id, marks) = (record.id, Marks::of(&record));
+            let id = record.id;
+            let before = self.entries.get(&id).copied().flatten();
+            let has_older =
+                self.fresh.contains_key(&id) || before.is_some_and(|before| before.marks.has_older);
+            let marks = Marks { has_older, ..Marks::of(&record) };
             let frame = self.log.draft(Kind::Ended, id, marks, &[&at, answer]);
             self.changes.push((id, Change::Ended { frame: frame.clone(), marks }));
             self.fresh.insert(id, Fresh::Ended { record, frame });
@@ -248,13 +288,15 @@ impl Ledger {
         Ok(resolved)
     }
 
-    /// Leaves tombstones of these records. They are written also where they are there already, so that
-    /// a batch is behind all that was ever said of them.
-    pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erased>, Trouble> {
+    /// Leaves tombstones of these records, and tells what they took the place of. They are written
+    /// also where they are there already, so that a batch is behind all that was ever said of them.
+    pub(super) fn erase(&mut self, ids: &[RecordId]) -> Result<Vec<Erasure>, Trouble> {
         let mut outcomes = Vec::with_capacity(ids.len());
         for id in ids {
             let found = self.find(id)?.filter(|record| !record.is_expired(self.now));
-            outcomes.push(match found {
+            let before = self.entries.get(id).copied().flatten();
+            let before = before.filter(|_| !self.fresh.contains_key(id));
+            let outcome = match found {
                 Some(mut record) => {
                     let erased = record.erase(self.now);
                     if erased == Erased::Done {
@@ -263,9 +305,21 @@ impl Ledger {
                     erased
                 }
                 None => Erased::Missing,
-            });
+            };
+            outcomes.push(Erasure { outcome, places: before.and_then(|at| self.all_places(&at)) });
         }
         Ok(outcomes)
+    }
+
+    /// Places of all frames of a record, where its entry has them all.
+    fn all_places(&self, entry: &Entry) -> Option<Vec<Place>> {
+        // Earlier formats did not mark older frames.
+        let is_marked = |place: &Place| {
+            let segment = self.records.segments.get(place.segment);
+            segment.is_some_and(|segment| !segment.is_without_floor)
+        };
+        let has_all = !entry.marks.has_older && entry.places().all(|place| is_marked(&place));
+        has_all.then(|| entry.places().collect())
     }
 
     /// Does what is due to records that somebody saw. One that has changed since is left alone.
@@ -351,7 +405,7 @@ impl Ledger {
 
     /// There is no such record any more, nor will there be one after a restart.
     pub(super) fn forget(&mut self, id: RecordId) -> Result<(), Trouble> {
-        if let Place::Vacant(vacant) = self.entries.entry(id) {
+        if let Slot::Vacant(vacant) = self.entries.entry(id) {
             vacant.insert(self.records.entry(&id)?);
         }
         self.log.draft(Kind::Gone, id, Marks::NONE, &[]);
@@ -407,7 +461,10 @@ impl Ledger {
     }
 
     fn save(&mut self, record: Record) {
-        let (id, marks) = (record.id, Marks::of(&record));
+        let id = record.id;
+        let is_known = self.entries.get(&id).is_some_and(Option::is_some);
+        let has_older = is_known || self.fresh.contains_key(&id);
+        let marks = Marks { has_older, ..Marks::of(&record) };
         let frame = self.log.draft(Kind::Record, id, marks, &[&frame::encode_record(&record)]);
         self.changes.push((id, Change::Saved { frame, marks }));
         self.fresh.insert(id, Fresh::Record(record));

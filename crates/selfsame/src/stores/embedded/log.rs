@@ -8,9 +8,11 @@ use selfsame_core::RecordId;
 
 use super::frame::{HEAD_LEN, Head, Kind, Marks};
 use super::index::Place;
+use super::kept_time::KeptTime;
 use super::note::{Note, Position};
 use super::records::Records;
 use super::segment::{START, Segment};
+use super::store_clock::StoreClock;
 use super::tender::Tender;
 use super::trouble::Failure;
 
@@ -24,6 +26,8 @@ const NOBODY: RecordId = RecordId::from_bytes([0; RecordId::LEN]);
 pub(super) struct Log {
     records: Arc<Records>,
     tender: Tender,
+    /// Absent where the store is told the time.
+    clock: Option<Arc<StoreClock>>,
     active: Arc<Segment>,
     /// Where the next batch goes.
     end: u64,
@@ -34,6 +38,10 @@ pub(super) struct Log {
     /// The frames of a batch, with room for their heads.
     buffer: Vec<u8>,
     heads: Vec<(usize, Head)>,
+    /// The store's time, if the batch says it.
+    time: Option<KeptTime>,
+    /// Why the last batch could not be written, though the disk may still be believed.
+    refusal: Option<String>,
 }
 
 /// A frame of the batch that is being put together.
@@ -63,23 +71,39 @@ impl Log {
     pub(super) fn new(
         records: Arc<Records>,
         tender: Tender,
+        clock: Option<Arc<StoreClock>>,
         active: Arc<Segment>,
         Position { offset: end, batch, .. }: Position,
     ) -> Self {
         let (buffer, heads) = (Vec::new(), Vec::new());
-        Self { records, tender, active, end, batch, last_head: None, buffer, heads }
+        let (last_head, time, refusal) = (None, None, None);
+        Self { records, tender, clock, active, end, batch, last_head, buffer, heads, time, refusal }
     }
 
     /// What the index is to know of the log as it is now.
     pub(super) fn note(&self) -> Note {
         let position =
             Position { segment: self.active.number, offset: self.end, batch: self.batch };
-        self.records.note_at(position, self.last_head)
+        let time = self.clock.as_ref().map(|clock| clock.to_keep());
+        self.records.note_at(position, self.last_head, time)
     }
 
     /// Adds a frame that says that the segments before this one are not needed any more.
     pub(super) fn draft_floor(&mut self, segment: u32) {
         self.draft(Kind::Floor, NOBODY, Marks::NONE, &[&segment.to_le_bytes()]);
+        // The last one may be in a segment that goes.
+        self.draft_time();
+    }
+
+    /// Adds a frame that keeps the store's time.
+    pub(super) fn draft_time(&mut self) {
+        if let Some(clock) = &self.clock
+            && self.time.is_none()
+        {
+            let time = clock.to_keep();
+            self.time = Some(time);
+            self.draft(Kind::Time, NOBODY, Marks::NONE, &[&time.encode()]);
+        }
     }
 
     /// Adds a frame to the batch.
@@ -118,6 +142,18 @@ impl Log {
         if self.heads.is_empty() {
             return Ok(None);
         }
+        let written = self.write_batch();
+        self.refusal = match &written {
+            Err(Failure::Refused(error)) => Some(format!("the store cannot be written: {error}")),
+            _ => None,
+        };
+        written.map(Some)
+    }
+
+    fn write_batch(&mut self) -> Result<Base, Failure> {
+        if self.clock.as_ref().is_some_and(|clock| clock.is_due()) {
+            self.draft_time();
+        }
         if !self.has_room_for(self.buffer.len()) {
             self.roll()?;
         }
@@ -134,9 +170,12 @@ impl Log {
         self.last_head = last_start.map(|start| self.end + start as u64);
         self.end += self.buffer.len() as u64;
         self.batch += 1;
+        if let (Some(clock), Some(time)) = (&self.clock, &self.time) {
+            clock.kept(time);
+        }
         self.abandon();
         self.prepare();
-        Ok(Some(base))
+        Ok(base)
     }
 
     /// Whether room is so short that it is kept for those that run already: half a segment, if there
@@ -145,9 +184,15 @@ impl Log {
         self.prepare() && self.tender.is_short()
     }
 
+    /// Why new keys are refused, if they are.
+    pub(super) fn shortage(&self) -> Option<&str> {
+        self.refusal.as_deref().or(self.tender.shortage())
+    }
+
     /// Says at the end of the log that it is its end, and not what a crash has left of it.
     pub(super) fn rest(&mut self) -> Result<(), Failure> {
         self.abandon();
+        self.draft_time();
         self.draft(Kind::Rest, NOBODY, Marks::NONE, &[]);
         self.commit()?;
         self.tender.forget_prepared();
@@ -160,6 +205,7 @@ impl Log {
         // What one large answer took is not kept for ever.
         self.buffer.shrink_to(BATCH_BYTES);
         self.heads.clear();
+        self.time = None;
     }
 
     /// Has a segment taken away that nobody needs.
@@ -212,7 +258,10 @@ impl Failure {
     /// What it means that the log could not be written.
     fn of_write(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::Refused(error),
+            // What a part of it has left is written over by the next batch.
+            io::ErrorKind::StorageFull
+            | io::ErrorKind::QuotaExceeded
+            | io::ErrorKind::ReadOnlyFilesystem => Self::Refused(error),
             _ => Self::Disk(error),
         }
     }

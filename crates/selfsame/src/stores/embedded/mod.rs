@@ -22,8 +22,10 @@ mod folder;
 mod frame;
 mod index;
 mod jobs;
+mod kept_time;
 mod ledger;
 mod log;
+mod machine_clocks;
 mod note;
 mod open_records;
 mod options;
@@ -36,7 +38,9 @@ mod scrub;
 mod segment;
 mod segments;
 mod store;
+mod store_clock;
 mod tender;
+mod time_source;
 mod transfer;
 mod trouble;
 mod writer;
@@ -62,8 +66,10 @@ use log::Log;
 use reader::Reader;
 use records::Records;
 use recover::{Recovered, recover};
+use scrub::Scrubs;
 use segment::Segment;
 use store::Cursor;
+use store_clock::StoreClock;
 use tender::Tender;
 use trouble::Health;
 use writer::Writer;
@@ -107,8 +113,11 @@ pub struct EmbeddedStore {
     looks: Queue<Arc<Records>>,
     writes: Queue<Ledger>,
     records: Arc<Records>,
+    /// Absent where the store is told the time.
+    clock: Option<Arc<StoreClock>>,
     cursor: Mutex<Cursor>,
     near: Near,
+    scrubs: Scrubs,
     health: Arc<Health>,
     folder: Folder,
 }
@@ -132,12 +141,14 @@ impl EmbeddedStore {
             let first = Segment::create(folder.path(), 1, FIRST_SEGMENT);
             segments.push(first.map_err(|error| folder.failure(error))?);
         }
-        let recovered = recover(folder.path(), segments, options.clock.clone(), options.leases)?;
+        let time = options.time_source();
+        let recovered = recover(folder.path(), segments, &time, options.leases)?;
         let Recovered { records, active, end } = recovered;
         let records = Arc::new(records);
         let (tender, tend) = Tender::new(folder.path().to_owned());
-        let log = Log::new(records.clone(), tender, active, end);
-        let ledger = Ledger::new(records.clone(), log, facts);
+        let clock = time.kept();
+        let log = Log::new(records.clone(), tender, clock.clone(), active, end);
+        let ledger = Ledger::new(records.clone(), log, clock.clone(), facts);
         let health = Arc::<Health>::default();
         let writes = start_writing(ledger, tend, health.clone(), &options);
         let writes = writes.map_err(|error| folder.failure(error))?;
@@ -146,12 +157,19 @@ impl EmbeddedStore {
         };
         let (reads, looks) = (started(READERS)?, started(1)?);
         let (cursor, near) = (Mutex::default(), Near::new(NEAR_BYTES_MAX));
-        Ok(Self { reads, looks, writes, folder, records, cursor, near, health })
+        let scrubs = Scrubs::default();
+        Ok(Self { reads, looks, writes, folder, records, clock, cursor, near, scrubs, health })
     }
 
     /// Health of the disk.
     pub fn health(&self) -> EmbeddedHealth {
         EmbeddedHealth { health: self.health.clone() }
+    }
+
+    /// How far the wall clock is ahead of the store's time, in milliseconds; negative where it is
+    /// behind, and zero where the store is told its time.
+    pub fn clock_offset_ms(&self) -> i64 {
+        self.clock.as_ref().map_or(0, |clock| clock.offset_ms())
     }
 
     /// Bytes of the log's files.

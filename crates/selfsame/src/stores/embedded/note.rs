@@ -2,6 +2,7 @@
 
 use selfsame_core::{RecordId, Timestamp};
 
+use super::kept_time::{KEPT_TIME_LEN, KeptTime};
 use super::segment::START;
 use super::segments::Needs;
 
@@ -21,6 +22,8 @@ pub(super) struct Note {
     pub(super) position: Position,
     /// Where the last frame before begins, if it is in the same segment.
     pub(super) last_head: Option<u64>,
+    /// The store's time then, where the store keeps it.
+    pub(super) time: Option<KeptTime>,
     /// The segments up to there, the oldest first.
     pub(super) segments: Vec<NotedSegment>,
     /// Records that were claimed or held, and until when nothing was due to them.
@@ -44,7 +47,7 @@ impl Note {
     /// Nothing is known: the log is read from its beginning.
     pub(super) fn at_start_of(segment: u32) -> Self {
         let position = Position { segment, offset: START, batch: 1 };
-        Self { position, last_head: None, segments: Vec::new(), open: Vec::new() }
+        Self { position, last_head: None, time: None, segments: Vec::new(), open: Vec::new() }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -55,6 +58,7 @@ impl Note {
         for number in [segment.into(), offset, batch, last_head, segments] {
             bytes.extend(number.to_le_bytes());
         }
+        bytes.extend(self.time.map_or([0; KEPT_TIME_LEN], |time| time.encode()));
         for NotedSegment { number, sealed_at, needs } in &self.segments {
             bytes.extend(u64::from(*number).to_le_bytes());
             bytes.extend(sealed_at.unwrap_or(0).to_le_bytes());
@@ -73,6 +77,9 @@ impl Note {
         let [segment, offset, batch, last_head, segments] =
             std::array::from_fn(|at| number(&head[at * NUMBER_LEN..]));
         let position = Position { segment: u32::try_from(segment).ok()?, offset, batch };
+        let (time, rest) = rest.split_first_chunk::<KEPT_TIME_LEN>()?;
+        let time = Some(time).filter(|time| **time != [0; KEPT_TIME_LEN]);
+        let time = time.and_then(|time| KeptTime::decode(time));
         let segments_len = usize::try_from(segments).ok()?.checked_mul(SEGMENT_LEN)?;
         let (segments, open) = rest.split_at_checked(segments_len)?;
         let segments = segments.as_chunks::<SEGMENT_LEN>().0.iter().map(|bytes| {
@@ -92,7 +99,7 @@ impl Note {
         });
         let open = open.collect();
         let last_head = Some(last_head).filter(|at| *at > 0);
-        rest.is_empty().then_some(Self { position, last_head, segments, open })
+        rest.is_empty().then_some(Self { position, last_head, time, segments, open })
     }
 }
 
@@ -102,6 +109,8 @@ fn number(bytes: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -110,6 +119,12 @@ mod tests {
         let note = Note {
             position: Position { segment: 9, offset: 10, batch: 11 },
             last_head: Some(7),
+            time: Some(KeptTime {
+                store: Timestamp::from_millis(14),
+                wall: Timestamp::from_millis(15),
+                behind: Duration::from_secs(16),
+                since_boot: None,
+            }),
             segments: vec![
                 NotedSegment { number: 1, sealed_at: Some(5), needs },
                 NotedSegment { number: 2, sealed_at: None, needs: Needs::NONE },

@@ -55,6 +55,13 @@ impl OpenRecords {
         due.take(most).map(|(id, _)| *id).collect()
     }
 
+    /// Whether any lease may be running.
+    pub(super) fn has_lease(&self, now: Timestamp) -> bool {
+        let by_id = self.by_id.read();
+        // Nothing is ever due to those that are held.
+        by_id.values().any(|due| *due > now && due.as_millis() < u64::MAX)
+    }
+
     /// Ends the claims of a process that died with its work.
     pub(super) fn end_claims(&self) {
         let mut by_id = self.by_id.write();

@@ -17,6 +17,8 @@ pub(super) struct Reading<'a> {
     buffer: Vec<u8>,
     /// Where the buffer begins in the segment.
     start: u64,
+    /// The last batch that was seen to be written.
+    newest_seen: u64,
 }
 
 impl<'a> Reading<'a> {
@@ -26,7 +28,7 @@ impl<'a> Reading<'a> {
 
     /// Reads from the frame on that begins there.
     pub(super) fn from(segment: &'a Segment, at: u64) -> Self {
-        Self { segment, at, buffer: Vec::new(), start: at }
+        Self { segment, at, buffer: Vec::new(), start: at, newest_seen: 0 }
     }
 
     /// The head of the next frame, if there is one.
@@ -61,19 +63,20 @@ impl<'a> Reading<'a> {
     /// Whether a batch was written behind this one, which was durable then.
     pub(super) fn is_followed(&mut self, batch: u64) -> io::Result<bool> {
         let mut at = self.at + 1;
-        loop {
+        // Of many frames in a row that were overwritten, the first finds what is behind them all.
+        while self.newest_seen <= batch {
             let salt = self.segment.salt;
             let bytes = self.bytes(at, READ_BYTES)?;
             if bytes.len() < HEAD_LEN {
                 return Ok(false);
             }
             let heads = bytes.windows(HEAD_LEN).filter(|bytes| bytes.starts_with(&MAGIC));
-            let mut heads = heads.filter_map(|bytes| Head::decode(bytes.try_into().ok()?, salt));
-            if heads.any(|head| head.batch > batch) {
-                return Ok(true);
-            }
+            let heads = heads.filter_map(|bytes| Head::decode(bytes.try_into().ok()?, salt));
+            let newest = heads.map(|head| head.batch).max().unwrap_or(0);
             at += (bytes.len() - HEAD_LEN + 1) as u64;
+            self.newest_seen = self.newest_seen.max(newest);
         }
+        Ok(true)
     }
 
     /// So many bytes from `at` on, or as many as there are.
@@ -88,5 +91,45 @@ impl<'a> Reading<'a> {
         let from = usize::try_from(at - self.start).expect("it is in the buffer");
         let to = self.buffer.len().min(from + len);
         Ok(&self.buffer[from..to])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use selfsame_core::RecordId;
+    use tempfile::TempDir;
+
+    use super::super::frame::{Kind, Marks};
+    use super::*;
+
+    /// A start after many erasures would read the same part of the log again for each frame.
+    #[test]
+    fn many_overwritten_frames_are_known_to_be_followed_by_one_look() {
+        let folder = TempDir::new().expect("a folder");
+        let segment = Segment::create(folder.path(), 1, 64 * 1024).expect("made");
+        let mut head = Head {
+            kind: Kind::Record,
+            closes: true,
+            batch: 0,
+            id: RecordId::from_bytes([7; RecordId::LEN]),
+            marks: Marks::NONE,
+            payload_len: 100,
+            payload_sum: 1,
+        };
+        let mut at = START;
+        for batch in 1..=100 {
+            head.batch = batch;
+            segment.write(&head.encode(segment.salt), at).expect("written");
+            at += head.frame_len();
+        }
+        let mut reading = Reading::new(&segment);
+        for batch in 1..100 {
+            let head = reading.head().expect("read").expect("a frame");
+            assert!(!reading.is_sound(&head).expect("read"));
+            assert!(reading.is_followed(batch).expect("read"));
+            assert_eq!(reading.newest_seen, 100);
+            reading.at += head.frame_len();
+        }
+        assert!(!reading.is_followed(100).expect("read"));
     }
 }

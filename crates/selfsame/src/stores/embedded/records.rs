@@ -4,11 +4,14 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use selfsame_core::{Ask, Claimed, Clock, Find, Record, RecordId, State, Timestamp};
+use bytes::Bytes;
+use http::HeaderMap;
+use selfsame_core::{AnswerBody, Ask, Claimed, Clock, Find, Record, RecordId, State, Timestamp};
 
 use super::Leases;
 use super::frame::{self, HEAD_LEN, Head, Kind};
 use super::index::{Entry, Index, Place};
+use super::kept_time::KeptTime;
 use super::note::{Note, Position};
 use super::open_records::OpenRecords;
 use super::segments::Segments;
@@ -20,6 +23,10 @@ const LOOKS_MAX: usize = 8;
 
 /// Entries that are looked at before others get their turn.
 pub(super) const BITE: usize = 4096;
+
+/// Bytes of records that are read before others get their turn, and that are shown to somebody at a
+/// time. Records may be large, and memory is not.
+pub(super) const BITE_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The durable records.
 pub(super) struct Records {
@@ -77,8 +84,14 @@ impl Records {
     }
 
     /// What is known of the log at this place.
-    pub(super) fn note_at(&self, position: Position, last_head: Option<u64>) -> Note {
-        Note { position, last_head, segments: self.segments.noted(), open: self.open.all() }
+    pub(super) fn note_at(
+        &self,
+        position: Position,
+        last_head: Option<u64>,
+        time: Option<KeptTime>,
+    ) -> Note {
+        let (segments, open) = (self.segments.noted(), self.open.all());
+        Note { position, last_head, time, segments, open }
     }
 
     /// What a claim comes to, where that needs no write, and by which record. That a key is free is
@@ -91,13 +104,26 @@ impl Records {
         }
     }
 
+    /// The record as a reader sees it, and the bytes that were read.
+    fn seen_with_len(&self, id: &RecordId) -> Result<Option<(Record, u64)>, Trouble> {
+        let Some((entry, record)) = self.look_up(id)? else { return Ok(None) };
+        Ok(record.seen_at(self.clock.now()).map(|record| (record, entry.bytes())))
+    }
+
     /// The record as a reader sees it.
     pub(super) fn seen(&self, id: &RecordId) -> Result<Option<Record>, Trouble> {
         Ok(self.get(id)?.and_then(|record| record.seen_at(self.clock.now())))
     }
 
-    /// The records that are meant among the next few from an id on, without the requests they keep.
-    pub(super) fn find(&self, find: &Find, from: Bound<RecordId>) -> Result<Bite<Record>, Trouble> {
+    /// The records that are meant among the next few from an id on, no more than `most`, without
+    /// the requests they keep. Of those beyond `room`, which it takes from, only what is short.
+    pub(super) fn find(
+        &self,
+        find: &Find,
+        from: Bound<RecordId>,
+        most: usize,
+        room: &mut u64,
+    ) -> Result<Bite<Record>, Trouble> {
         let now = self.clock.now();
         let is_meant = |record: &Record| match find {
             Find::Key(key) => record.label.key.as_str() == key,
@@ -107,13 +133,24 @@ impl Records {
             Find::Matching { filter, .. } => filter.lets_through(record, now),
         };
         let Bite { found: ids, next } = self.candidates(find, from)?;
-        let mut found = Vec::new();
+        let (mut found, mut read) = (Vec::new(), 0);
         for id in ids {
-            match self.seen(&id) {
-                Ok(Some(record)) if is_meant(&record) => found.push(record.without_request()),
+            match self.seen_with_len(&id) {
+                Ok(Some((record, len))) => {
+                    read += len;
+                    if is_meant(&record) {
+                        let record = record.without_request();
+                        let fits = *room >= len;
+                        *room -= if fits { len } else { 0 };
+                        found.push(if fits { record } else { shortened(record) });
+                    }
+                }
                 // A damaged one has raised its alarm, and does not stop whoever looks at many.
-                Ok(_) | Err(Trouble::Damaged(_)) => {}
+                Ok(None) | Err(Trouble::Damaged(_)) => {}
                 Err(trouble) => return Err(trouble),
+            }
+            if found.len() >= most || read >= BITE_BYTES {
+                return Ok(Bite { found, next: Some(id) });
             }
         }
         Ok(Bite { found, next })
@@ -157,12 +194,15 @@ impl Records {
     ) -> Result<Bite<RecordId>, Trouble> {
         let find = Find::IdPrefix(prefix.to_owned());
         let Bite { found: ids, next } = self.candidates(&find, from)?;
-        let mut found = Vec::new();
+        let (mut found, mut read) = (Vec::new(), 0);
         for id in ids {
-            match self.get(&id) {
-                Ok(_) => {}
+            match self.look_up(&id) {
+                Ok(known) => read += known.map_or(0, |(entry, _)| entry.bytes()),
                 Err(Trouble::Damaged(_)) => found.push(id),
                 Err(trouble) => return Err(trouble),
+            }
+            if read >= BITE_BYTES {
+                return Ok(Bite { found, next: Some(id) });
             }
         }
         Ok(Bite { found, next })
@@ -250,4 +290,17 @@ impl Records {
             false => Err(damaged(id, "the checksum does not fit")),
         }
     }
+}
+
+/// A record without what may be large in it.
+fn shortened(mut record: Record) -> Record {
+    if let State::Completed { answer, .. } = &mut record.state {
+        answer.body = AnswerBody::NotKept;
+        answer.headers = HeaderMap::new();
+        answer.trailers = HeaderMap::new();
+    }
+    if let Some(checkpoint) = &mut record.checkpoint {
+        (checkpoint.data, checkpoint.is_sealed) = (Bytes::new(), false);
+    }
+    record
 }

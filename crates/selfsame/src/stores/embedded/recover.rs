@@ -13,16 +13,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use selfsame_core::Clock;
-
 use super::frame::{Head, Kind};
 use super::index::{Entry, Index, Place};
+use super::kept_time::KeptTime;
 use super::note::{Note, NotedSegment, Position};
 use super::open_records::OpenRecords;
 use super::reading::Reading;
 use super::records::Records;
 use super::segment::{START, Segment};
 use super::segments::Segments;
+use super::store_clock::date;
+use super::time_source::TimeSource;
 use super::{Leases, OpenError};
 
 /// The log, read to its end.
@@ -37,7 +38,7 @@ pub(super) struct Recovered {
 pub(super) fn recover(
     folder: &Path,
     segments: Vec<Segment>,
-    clock: Arc<dyn Clock>,
+    time: &TimeSource,
     leases: Leases,
 ) -> Result<Recovered, OpenError> {
     let is_gap = |pair: &&[Segment]| pair[0].number + 1 != pair[1].number;
@@ -45,8 +46,9 @@ pub(super) fn recover(
         return Err(damaged(&pair[0], "the file after it is missing"));
     }
     let (index, note) = open_index(folder, &segments)?;
-    let mut recovery = Recovery::new(index, note, segments, clock, leases)?;
+    let mut recovery = Recovery::new(index, note, segments, time, leases)?;
     recovery.read_all()?;
+    recovery.start_clock(folder, time)?;
     recovery.finish()
 }
 
@@ -82,6 +84,8 @@ struct Recovery {
     noted: Vec<NotedSegment>,
     /// The oldest segment that is needed.
     floor: u32,
+    /// The store's time that was kept last.
+    time: Option<KeptTime>,
 }
 
 impl Recovery {
@@ -89,15 +93,16 @@ impl Recovery {
         index: Index,
         note: Option<Note>,
         segments: Vec<Segment>,
-        clock: Arc<dyn Clock>,
+        time: &TimeSource,
         leases: Leases,
     ) -> Result<Self, OpenError> {
         let oldest = &segments[0];
         let oldest_known = if oldest.is_without_floor { oldest.number } else { 1 };
         let note = note.unwrap_or_else(|| Note::at_start_of(oldest.number));
-        let Note { position, last_head, segments: noted, open } = note;
+        let Note { position, last_head, time: kept, segments: noted, open } = note;
         let floor = noted.first().map_or(oldest_known, |segment| segment.number);
         let open = OpenRecords::new(open);
+        let clock = time.clock();
         let records =
             Records { index, segments: Segments::new(), open, clock, leases, boot: position };
         let mut unread = Vec::new();
@@ -126,8 +131,8 @@ impl Recovery {
         records.index.set_oldest_segment(records.segments.oldest());
         let last = Last { batch: position.batch - 1, is_closed: true };
         let read_from = position.offset;
-        let before = None;
-        Ok(Self { records, unread, active, position, read_from, before, last, noted, floor })
+        let (before, time) = (None, kept);
+        Ok(Self { records, unread, active, position, read_from, before, last, noted, floor, time })
     }
 
     fn read_all(&mut self) -> Result<(), OpenError> {
@@ -177,7 +182,11 @@ impl Recovery {
                     let segment = segment.try_into().map(u32::from_le_bytes);
                     self.floor = self.floor.max(segment.unwrap_or_default());
                 }
-                Kind::Rest | Kind::Floor => {}
+                Kind::Time if is_sound => {
+                    let time = KeptTime::decode(reading.payload(&head).map_err(failed)?);
+                    self.time = time.or(self.time);
+                }
+                Kind::Rest | Kind::Floor | Kind::Time => {}
                 _ => self.note(head, place, is_sound).map_err(failed)?,
             }
             reading.at += head.frame_len();
@@ -215,7 +224,9 @@ impl Recovery {
             // A table must not say more than the log on the disk.
             self.make_durable()?;
             let records = &self.records;
-            records.index.rotate(records.note_at(self.position, Some(last_head)).encode());
+            records
+                .index
+                .rotate(records.note_at(self.position, Some(last_head), self.time).encode());
             if !records.index.wait_at_start() {
                 let error = io::Error::other("the index of the store cannot be written");
                 return Err(unreadable(&self.active, error));
@@ -237,6 +248,15 @@ impl Recovery {
         write_again(&self.active, self.read_from..self.position.offset)?;
         self.read_from = self.position.offset;
         Ok(())
+    }
+
+    /// Has the store's time go on from what was kept of it.
+    fn start_clock(&self, folder: &Path, time: &TimeSource) -> Result<(), OpenError> {
+        time.start(self.time).map_err(|gap| OpenError::ClockGap {
+            path: folder.to_owned(),
+            kept: date(gap.kept),
+            wall_clock: date(gap.wall),
+        })
     }
 
     fn finish(mut self) -> Result<Recovered, OpenError> {

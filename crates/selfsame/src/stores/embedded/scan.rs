@@ -7,7 +7,7 @@ use selfsame_core::{Record, RecordId, Timestamp, wire};
 use super::frame::Kind;
 use super::index::{Entry, Place};
 use super::reading::Reading;
-use super::records::Records;
+use super::records::{BITE_BYTES, Records};
 use super::segment::{START, Segment};
 use super::trouble::{Failure, Trouble};
 use crate::stores::durable::HELD;
@@ -65,11 +65,16 @@ impl Records {
         let now = self.clock.now();
         let due = self.open.due(from, now, most);
         let next = due.last().copied().filter(|_| due.len() == most);
-        let mut sightings = Vec::new();
+        let (mut sightings, mut read, mut last) = (Vec::new(), 0, None);
         for id in due {
+            if read >= BITE_BYTES {
+                return Ok(Stretch { sightings, next: last });
+            }
+            last = Some(id);
             let Some(entry) = self.entry(&id)? else { continue };
             // Where it cannot be read it stays as it is.
             let record = self.read(&id, &entry).ok();
+            read += entry.bytes();
             if let Some(record) = &record
                 && record.due(now).is_none()
             {
@@ -89,7 +94,7 @@ impl Records {
         most: usize,
     ) -> Result<Stretch<()>, Trouble> {
         let now = self.clock.now();
-        let mut sightings = Vec::new();
+        let (mut sightings, mut read) = (Vec::new(), 0);
         let mut due = scan.due;
         let next = self.scan(segment, scan.at, |id, entry| {
             if !entry.is_closed() {
@@ -102,10 +107,13 @@ impl Records {
             let record = match entry.marks.leaves_at_once() {
                 true => None,
                 // Where it cannot be read it stays as it is, and is looked at again.
-                false => self.read(&id, &entry).inspect_err(|_| due = Timestamp::default()).ok(),
+                false => {
+                    read += entry.bytes();
+                    self.read(&id, &entry).inspect_err(|_| due = Timestamp::default()).ok()
+                }
             };
             sightings.push(Sighting { id, entry, record });
-            Ok(sightings.len() < most)
+            Ok(sightings.len() < most && read < BITE_BYTES)
         })?;
         scan.due = due;
         scan.at = next.unwrap_or(scan.at);
@@ -142,16 +150,17 @@ impl Records {
         from: Option<u64>,
         states: &mut States,
     ) -> Result<Option<u64>, Trouble> {
-        let now = self.clock.now();
+        let (now, mut read) = (self.clock.now(), 0);
         self.scan(segment, from.unwrap_or(START), |id, entry| {
             if entry.is_closed() {
                 if self.is_settled(&entry, now) {
                     states[usize::from(entry.marks.state)] += 1;
-                } else {
+                } else if !entry.marks.leaves_at_once() {
+                    read += entry.bytes();
                     self.count_seen(&id, states)?;
                 }
             }
-            Ok(true)
+            Ok(read < BITE_BYTES)
         })
     }
 
@@ -196,7 +205,7 @@ impl Records {
             reading.at += head.frame_len();
             let entry = match head.kind {
                 Kind::Record | Kind::Ended | Kind::Damaged => self.entry(&head.id)?,
-                Kind::Gone | Kind::Seal | Kind::Rest | Kind::Floor => None,
+                Kind::Gone | Kind::Seal | Kind::Rest | Kind::Floor | Kind::Time => None,
             };
             if let Some(entry) = entry
                 && entry.places().any(|place| place == here)

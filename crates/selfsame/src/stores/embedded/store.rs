@@ -1,7 +1,6 @@
 //! The traits of a store, each call handed to the thread that does it.
 
 use std::ops::Bound;
-use std::sync::Arc;
 
 use async_trait::async_trait;
 use selfsame_core::{
@@ -11,17 +10,29 @@ use selfsame_core::{
 };
 use tokio::time::Instant;
 
+use super::EmbeddedStore;
 use super::frame;
 use super::ledger::Ledger;
 use super::note::NotedSegment;
-use super::records::BITE;
+use super::records::BITE_BYTES;
 use super::scan::{DueScan, States, Stretch};
 use super::segment::START;
-use super::{EmbeddedStore, scrub};
 use crate::stores::durable::{CLAIMED, HELD, count_state};
 
 /// How often a claim is made that was over before it was granted.
 const CLAIMS_MAX: usize = 3;
+
+/// Records that are erased in one turn of the writer: they may be large, and are read before.
+const ERASED_AT_ONCE: usize = 16;
+
+/// Claims that are counted in one turn: they may keep large requests.
+const COUNTED_AT_ONCE: usize = 256;
+
+/// The error of an erasure that was cut off.
+fn left_behind(error: StoreError) -> StoreError {
+    let text = "records are erased, and parts of them may be left in the files";
+    StoreError::new(StoreErrorKind::MayHaveLanded, text).caused_by(error)
+}
 
 /// Where the next sweep goes on.
 #[derive(Clone, Copy)]
@@ -108,6 +119,7 @@ impl Store for EmbeddedStore {
 #[async_trait]
 impl Sweep for EmbeddedStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
+        self.keep_time().await;
         let mut swept = Swept::default();
         let mut left = most;
         // It goes on until it did something, as far as it may.
@@ -149,6 +161,22 @@ struct Step {
 }
 
 impl EmbeddedStore {
+    /// Looks at the clocks, and keeps the time where it is long since, or one of them was set.
+    async fn keep_time(&self) {
+        let Some(clock) = &self.clock else { return };
+        clock.check();
+        // Where nothing can be written, this finds out whether it can be again.
+        if clock.is_overdue() || self.health.is_short() {
+            let keeping = |ledger: &mut Ledger| {
+                ledger.keep_time();
+                ledger.must_have_room()
+            };
+            if let Err(error) = self.writes.ask(keeping).await {
+                tracing::debug!(%error, "the store's time is not kept yet");
+            }
+        }
+    }
+
     /// Does what is due to some records that are claimed or held.
     async fn sweep_open(&self, after: Option<RecordId>, most: usize) -> Result<Step, StoreError> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -294,26 +322,6 @@ impl EmbeddedStore {
         }
         Ok(states)
     }
-
-    /// Overwrites what the log says of records that are tombstones now. See `scrub` for why these are
-    /// written once more before.
-    async fn scrub(&self, ids: Arc<[RecordId]>) -> Result<(), StoreError> {
-        let again = ids.clone();
-        let _tombstones = self.writes.ask(move |ledger| ledger.erase(&again)).await?;
-        let erased = self.looks.ask(move |records| records.erased(&ids)).await?;
-        let erased = Arc::new(erased);
-        // File by file: nobody waits for long, and no time runs out.
-        for segment in self.records.segments.all() {
-            let (erased, looked) = (erased.clone(), segment.clone());
-            let words =
-                self.looks.ask(move |records| records.words_about(&erased, &looked)).await?;
-            if !words.is_empty() {
-                let overwriting = move |_: &mut Ledger| Ok(scrub::overwrite(&segment, &words)?);
-                self.writes.ask(overwriting).await?;
-            }
-        }
-        Ok(())
-    }
 }
 
 #[async_trait]
@@ -324,18 +332,25 @@ impl Inspect for EmbeddedStore {
             Find::Key(_) | Find::IdPrefix(_) | Find::Held => None,
         };
         let mut from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        if most == 0 {
+            return Ok(Vec::new());
+        }
         // In bites: nobody waits for long, and no time runs out.
-        let mut found = Vec::new();
+        let (mut found, mut room) = (Vec::new(), BITE_BYTES);
         loop {
-            let meant = find.clone();
-            let bite = self.looks.ask(move |records| records.find(&meant, from)).await?;
+            let (meant, left) = (find.clone(), most - found.len());
+            let finding = self.looks.ask(move |records| {
+                let bite = records.find(&meant, from, left, &mut room)?;
+                Ok((bite, room))
+            });
+            let bite;
+            (bite, room) = finding.await?;
             found.extend(bite.found);
             match bite.next {
                 Some(last) if found.len() < most => from = Bound::Excluded(last),
                 _ => break,
             }
         }
-        found.truncate(most);
         Ok(found)
     }
 
@@ -350,20 +365,29 @@ impl Inspect for EmbeddedStore {
     }
 
     async fn erase(&self, ids: &[RecordId]) -> Result<Vec<Erased>, StoreError> {
-        let ids: Arc<[RecordId]> = ids.into();
-        let erasing = ids.clone();
-        let outcomes = self.writes.ask(move |ledger| ledger.erase(&erasing)).await?;
-        ids.iter().for_each(|id| self.near.forget(id));
-        let outcome = ids.iter().zip(&outcomes);
-        let done = outcome.filter(|(_, erased)| **erased == Erased::Done).map(|(id, _)| *id);
-        let done: Arc<[RecordId]> = done.collect();
-        if !done.is_empty() {
-            // They are tombstones already.
-            self.scrub(done).await.map_err(|error| {
-                let text = "the records are erased, and parts of them may be left in the files";
-                StoreError::new(StoreErrorKind::MayHaveLanded, text).caused_by(error)
+        let (mut outcomes, mut done) = (Vec::with_capacity(ids.len()), Vec::new());
+        let (mut places, mut others) = (Vec::new(), Vec::new());
+        for few in ids.chunks(ERASED_AT_ONCE) {
+            let erasing: Vec<RecordId> = few.into();
+            let erased = self.writes.ask(move |ledger| ledger.erase(&erasing)).await;
+            let erased = erased.map_err(|error| match done.is_empty() {
+                true => error,
+                false => left_behind(error),
             })?;
+            for (id, erasure) in few.iter().zip(erased) {
+                self.near.forget(id);
+                outcomes.push(erasure.outcome);
+                if erasure.outcome == Erased::Done {
+                    done.push(*id);
+                    match erasure.places {
+                        Some(all) => places.extend(all),
+                        None => others.push(*id),
+                    }
+                }
+            }
         }
+        // They are tombstones already.
+        self.scrub(&done, places, &others).await.map_err(left_behind)?;
         Ok(outcomes)
     }
 
@@ -371,7 +395,7 @@ impl Inspect for EmbeddedStore {
         let mut states = self.count_states().await?;
         // A claim may be dead by now, and its key held.
         let unsettled = self.looks.ask(|records| Ok(records.unsettled_claims())).await?;
-        for bite in unsettled.chunks(BITE) {
+        for bite in unsettled.chunks(COUNTED_AT_ONCE) {
             let bite = bite.to_vec();
             let counting = self.looks.ask(move |records| {
                 for id in &bite {

@@ -21,8 +21,8 @@ pub(super) struct Tender {
     orders: Sender<Order>,
     made: Receiver<io::Result<Segment>>,
     next: Next,
-    /// Whether the last one could not be made.
-    is_short: bool,
+    /// Why the last one could not be made.
+    shortage: Option<String>,
 }
 
 /// Where the next segment is.
@@ -58,7 +58,7 @@ impl Tender {
                 }
             }
         };
-        (Self { orders, made, next: Next::NotAsked, is_short: false }, run)
+        (Self { orders, made, next: Next::NotAsked, shortage: None }, run)
     }
 
     /// Has a segment made that is going to be needed.
@@ -76,9 +76,14 @@ impl Tender {
         }
     }
 
-    /// Whether there was no room for the next segment.
+    /// Whether the next segment could not be made.
     pub(super) fn is_short(&self) -> bool {
-        self.is_short
+        self.shortage.is_some()
+    }
+
+    /// Why it could not be made.
+    pub(super) fn shortage(&self) -> Option<&str> {
+        self.shortage.as_deref()
     }
 
     /// The next segment, as soon as it is made.
@@ -122,7 +127,8 @@ impl Tender {
     }
 
     fn note(&mut self, made: io::Result<Segment>) -> io::Result<()> {
-        self.is_short = made.is_err();
+        let shortage = |error| format!("the store cannot make its next file: {error}");
+        self.shortage = made.as_ref().err().map(shortage);
         match made {
             Ok(segment) => {
                 self.next = Next::Made(segment);

@@ -5,10 +5,16 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use selfsame_core::{RecordId, StoreError, StoreErrorKind};
+use tokio::time::Instant;
 
 use crate::stores::durable;
+
+/// Time from which on a disk counts as one that hangs.
+const STALL: Duration = Duration::from_secs(3);
 
 /// Why an embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +84,23 @@ pub enum OpenError {
         /// What is wrong with it.
         what: String,
     },
+    /// The machine was booted since the store was written, and the wall clock says that this was
+    /// longer ago than [`EmbeddedOptions::clock_gap_max`](super::EmbeddedOptions::clock_gap_max).
+    #[error(
+        "the clock shows {wall_clock}, and {path} was last written at {kept}, before the machine \
+         was booted: that is more than max_clock_gap. If the clock is wrong, set it, and start \
+         again: keys would expire early. If it is right, `selfsame store adopt-clock` accepts it, \
+         and the store starts",
+        path = path.display()
+    )]
+    ClockGap {
+        /// The folder.
+        path: PathBuf,
+        /// The wall clock's time when the store was last written.
+        kept: String,
+        /// The wall clock's time now.
+        wall_clock: String,
+    },
     /// The file cannot be opened or prepared.
     #[error("cannot open {path}", path = path.display())]
     File {
@@ -93,8 +116,8 @@ pub enum OpenError {
 pub(super) enum Trouble {
     /// One record cannot be trusted: whoever asked for it hears of it, and nobody else.
     Damaged(StoreError),
-    /// The little room that is left is kept for others.
-    Full,
+    /// No new key is taken, for this reason: the little room that is left is kept for what runs.
+    Full(String),
     /// It was read from a file that is no longer needed: it lies elsewhere now.
     Moved,
     /// The disk could not do it: the whole batch is off.
@@ -154,6 +177,17 @@ impl EmbeddedHealth {
     pub fn failure(&self) -> Option<&str> {
         self.health.broken.get().map(String::as_str)
     }
+
+    /// How long the disk has not answered, once that is longer than any disk should take.
+    pub fn stalled_for(&self) -> Option<Duration> {
+        let busy_since = *self.health.busy_since.lock();
+        busy_since.map(|since| since.elapsed()).filter(|stalled| *stalled >= STALL)
+    }
+
+    /// Why new keys are refused for now. It passes without a restart.
+    pub fn shortage(&self) -> Option<String> {
+        self.health.shortage.lock().clone()
+    }
 }
 
 impl fmt::Debug for EmbeddedHealth {
@@ -166,9 +200,35 @@ impl fmt::Debug for EmbeddedHealth {
 #[derive(Default)]
 pub(super) struct Health {
     broken: OnceLock<String>,
+    /// Since when the writer waits for the disk.
+    busy_since: Mutex<Option<Instant>>,
+    shortage: Mutex<Option<String>>,
 }
 
 impl Health {
+    /// Notes that the writer begins a batch, or is done with it.
+    pub(super) fn set_busy(&self, is_busy: bool) {
+        *self.busy_since.lock() = is_busy.then(Instant::now);
+    }
+
+    /// Notes why new keys are refused, if they are.
+    pub(super) fn set_shortage(&self, now: Option<&str>) {
+        let mut shortage = self.shortage.lock();
+        match (&*shortage, now) {
+            (None, None) => return,
+            (None, Some(cause)) => tracing::warn!(cause, "the store takes no new keys"),
+            (Some(_), None) => tracing::info!("the store takes new keys again"),
+            (Some(before), Some(cause)) if before == cause => return,
+            (Some(_), Some(_)) => {}
+        }
+        *shortage = now.map(ToOwned::to_owned);
+    }
+
+    /// Whether new keys are refused.
+    pub(super) fn is_short(&self) -> bool {
+        self.shortage.lock().is_some()
+    }
+
     /// Nothing more is written once the disk failed a write or a sync: the system may have
     /// dropped what it could not write, and a second sync would then succeed without it.
     pub(super) fn check(&self) -> Result<(), Refusal> {

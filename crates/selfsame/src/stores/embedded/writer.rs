@@ -95,7 +95,11 @@ impl Writer {
         if let Err(refusal) = self.health.check() {
             return (batch.len(), Err(refusal));
         }
-        match self.commit(batch) {
+        self.health.set_busy(true);
+        let committed = self.commit(batch);
+        self.health.set_busy(false);
+        self.health.set_shortage(self.ledger.shortage());
+        match committed {
             Ok(done) => (done, Ok(())),
             Err(failure) => {
                 self.ledger.roll_back();

@@ -17,6 +17,7 @@ const STATE: u8 = 0x0f;
 const REMEMBERED: u8 = 0x10;
 const DAMAGED: u8 = 0x20;
 const REMOVED: u8 = 0x40;
+const OLDER: u8 = 0x80;
 
 /// A frame's place in the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +50,11 @@ impl Entry {
     /// Places of its frames.
     pub(in crate::stores::embedded) fn places(self) -> impl Iterator<Item = Place> {
         [Some(self.record), self.end].into_iter().flatten()
+    }
+
+    /// Bytes of its frames.
+    pub(in crate::stores::embedded) fn bytes(self) -> u64 {
+        self.places().map(|place| u64::from(place.len)).sum()
     }
 
     /// Whether the record is claimed or held.
@@ -108,6 +114,7 @@ pub(super) fn encode(id: &RecordId, slot: &Slot) -> [u8; ENTRY_LEN] {
     let flag = |is: bool, flag: u8| if is { flag } else { 0 };
     bytes[68] = entry.marks.state
         | flag(entry.marks.remembered, REMEMBERED)
+        | flag(entry.marks.has_older, OLDER)
         | flag(entry.is_damaged, DAMAGED);
     bytes
 }
@@ -124,6 +131,7 @@ pub(super) fn decode(bytes: &[u8; ENTRY_LEN]) -> (RecordId, Slot) {
         key: number(&bytes[64..68]),
         state: bytes[68] & STATE,
         remembered: bytes[68] & REMEMBERED != 0,
+        has_older: bytes[68] & OLDER != 0,
     };
     let end = read_place(&bytes[44..56]);
     let entry = Entry {
@@ -163,6 +171,7 @@ mod tests {
             key: 0xfeed_beef,
             state: 5,
             remembered: true,
+            has_older: true,
         };
         let claimed = Entry::new(place(1), marks);
         let completed = Entry { end: Some(place(2)), ..claimed };
