@@ -24,6 +24,7 @@ mod disk_states;
 mod durability;
 mod encryption;
 mod erase;
+mod failed_sync;
 mod fair_share;
 mod forward_auth;
 mod forwarding;

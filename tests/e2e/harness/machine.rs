@@ -30,7 +30,7 @@ impl Machine {
         let compiled = compiler.status().expect("cc is there: this test needs a C compiler");
         assert!(compiled.success());
         let orders = File::create_new(folder.path().join("orders")).expect("made");
-        orders.set_len(24).expect("made");
+        orders.set_len(32).expect("made");
         let mut machine = Self { folder, orders, boots: 0 };
         machine.boot();
         machine
@@ -49,6 +49,11 @@ impl Machine {
     /// Has the disk refuse each write and each new file, or no longer.
     pub(crate) fn make_disk_read_only(&self, is_read_only: bool) {
         self.orders.write_all_at(&i64::from(is_read_only).to_le_bytes(), 16).expect("written");
+    }
+
+    /// Has each sync of a file of the log fail, or no longer.
+    pub(crate) fn fail_syncs_of_log(&self, is_failing: bool) {
+        self.orders.write_all_at(&i64::from(is_failing).to_le_bytes(), 24).expect("written");
     }
 
     /// Has a boot with another id, for commands from now on.

@@ -35,7 +35,7 @@ pub(crate) use ledger::{Effect, Ledger, Then, reply};
 pub(crate) use machine::Machine;
 pub(crate) use packages::{with_node_packages, with_python_packages};
 pub(crate) use random::Random;
-pub(crate) use records::assert_whole;
+pub(crate) use records::{assert_whole, copied};
 pub(crate) use relay::Relay;
 
 use std::time::{Duration, Instant};
