@@ -70,7 +70,11 @@ pub(crate) async fn owner() -> Client {
 
 /// A session of this role.
 pub(crate) async fn session_of(role: &str) -> Client {
-    let (client, connection) = tokio_postgres::connect(&SERVER.socket_url(role, DATABASE), NoTls)
+    session_in(DATABASE, role).await
+}
+
+async fn session_in(database: &str, role: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(&SERVER.socket_url(role, database), NoTls)
         .await
         .expect("the role may connect");
     #[expect(clippy::disallowed_methods, reason = "a connection is driven by a task of its own")]
@@ -83,6 +87,7 @@ static USED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// A schema in which time passes when a test says so.
 pub(crate) struct PostgresBench {
+    database: String,
     pub(crate) schema: String,
     is_used: bool,
     owner: OnceCell<Client>,
@@ -91,7 +96,7 @@ pub(crate) struct PostgresBench {
 impl PostgresBench {
     pub(crate) fn new() -> Self {
         match USED.lock().expect("no panic holds it").pop() {
-            Some(schema) => Self { schema, is_used: true, owner: OnceCell::new() },
+            Some(schema) => Self::in_database(DATABASE, schema, true),
             None => Self::unused(),
         }
     }
@@ -99,18 +104,29 @@ impl PostgresBench {
     /// A schema that no test used before, of whose tables no session of an earlier test is still to report what it
     /// read.
     pub(crate) fn unused() -> Self {
-        Self { schema: fresh_schema(), is_used: false, owner: OnceCell::new() }
+        Self::in_database(DATABASE, fresh_schema(), false)
+    }
+
+    /// A schema in a database of its own: open transactions of other tests keep no dead row of its tables.
+    pub(crate) fn alone() -> Self {
+        let schema = fresh_schema();
+        SERVER.sql("postgres", &format!("create database {schema} owner {OWNER}"));
+        Self::in_database(&schema, schema.clone(), false)
+    }
+
+    fn in_database(database: &str, schema: String, is_used: bool) -> Self {
+        Self { database: database.to_owned(), schema, is_used, owner: OnceCell::new() }
     }
 
     /// A session of the owner, over a schema without records.
     pub(crate) async fn owner(&self) -> &Client {
         let prepare = || async {
             if !self.is_used {
-                let url = SERVER.socket_url(OWNER, DATABASE);
+                let url = SERVER.socket_url(OWNER, &self.database);
                 let store = PostgresStore::open(&url, options(&self.schema)).await;
                 drop(store.expect("the owner may make its schema"));
             }
-            let owner = owner().await;
+            let owner = session_in(&self.database, OWNER).await;
             let sql = if self.is_used { emptied(&self.schema) } else { settable(&self.schema) };
             owner.batch_execute(&sql).await.expect("the owner may change its schema");
             owner
@@ -127,14 +143,14 @@ impl PostgresBench {
     pub(crate) async fn store_named(&self, name: &str) -> PostgresStore {
         self.owner().await;
         let name = name.replace(' ', "%20");
-        let url = format!("{}?application_name={name}", SERVER.socket_url(USER, DATABASE));
+        let url = format!("{}?application_name={name}", SERVER.socket_url(USER, &self.database));
         PostgresStore::open(&url, options(&self.schema)).await.expect("the user may open it")
     }
 }
 
 impl Drop for PostgresBench {
     fn drop(&mut self) {
-        if self.owner.initialized() {
+        if self.owner.initialized() && self.database == DATABASE {
             USED.lock().expect("no panic holds it").push(std::mem::take(&mut self.schema));
         }
     }
