@@ -6,6 +6,7 @@ mod leases;
 mod losses;
 mod people;
 #[path = "../postgres/support.rs"]
+#[expect(dead_code, reason = "the tests of that store alone need all of it")]
 mod postgres;
 #[path = "../redis/support.rs"]
 #[expect(dead_code, reason = "the tests of that store alone need all of it")]
