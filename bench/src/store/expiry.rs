@@ -83,6 +83,24 @@ pub(super) async fn measure(folder: &Path, long: bool) -> Result<Expiry> {
     Ok(Expiry { records, took, claims, normal })
 }
 
+/// Lets a million records with a short retention expire in a store that keeps others, and claims
+/// beside the sweep. The numbers from `first` on are nobody's.
+pub(super) async fn among_others(store: &Arc<dyn FullStore>, first: u64) -> Result<Expiry> {
+    const RECORDS: u64 = 1_000_000;
+    const RETENTION: Duration = Duration::from_secs(60);
+    work::fill_for(store, first..first + RECORDS, work::ANSWER_BYTES, RETENTION).await?;
+    tokio::time::sleep(RETENTION).await;
+    let keys = Arc::new(Keys::from(first + RECORDS));
+    let (_, normal) = beside(store, &keys, tokio::time::sleep(NORMAL)).await?;
+    let begun = Stopwatch::start();
+    let (swept, claims) = beside(store, &keys, sweep(&**store)).await?;
+    let (records, took) = (swept?, begun.elapsed());
+    if records < RECORDS {
+        bail!("of {RECORDS} records, {records} expired");
+    }
+    Ok(Expiry { records, took, claims, normal })
+}
+
 /// Claims, with pauses, for as long as something else is done.
 pub(crate) async fn beside<T>(
     store: &Arc<dyn FullStore>,

@@ -76,7 +76,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     if options.only == "scale" {
         eprintln!("{} keys", options.keys);
         let data = options.filled.clone().unwrap_or_else(|| folder.path().join("scale"));
-        let scale = runtime.block_on(scale::measure(&data, options.keys, time))?;
+        let mut scale = runtime.block_on(scale::measure(&data, options.keys, time))?;
+        notes.push(scale.expiry.note());
+        targets.push(scale.expiry.target());
         tables.extend([scale.pairs, scale.replays, scale.rest]);
     }
     report::publish(options, &notes, &tables, &targets)

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use selfsame::stores::EmbeddedOptions;
 use selfsame_core::FullStore;
 
+use super::expiry::{self, Expiry};
 use super::{open, work};
 use crate::report::{RATE, Table};
 use crate::timing::Stopwatch;
@@ -33,6 +34,9 @@ const BEFORE_KILL: Duration = Duration::from_secs(5);
 /// More keys than are filled in at once.
 const FILLED_AT_ONCE_MAX: u64 = 10_000;
 
+/// Keys that expire have numbers from here on, behind those that are claimed and completed.
+const EXPIRING_FROM: u64 = 500_000_000;
+
 const READY: &str = "ready";
 
 /// Tables of what was measured with that many keys.
@@ -40,6 +44,7 @@ pub(super) struct Scale {
     pub(super) pairs: Table,
     pub(super) replays: Table,
     pub(super) rest: Table,
+    pub(super) expiry: Expiry,
 }
 
 /// Fills a store in `data` with that many keys, as far as it is not filled yet, and measures it.
@@ -58,6 +63,7 @@ pub(super) async fn measure(data: &Path, keys: u64, time: Duration) -> Result<Sc
     let mut replays = Table::new("Replays at that size", None, super::REPLAY_COLUMNS);
     replays.add("64 in flight, any key", work::replays_of(&store, 64, time, keys).await?);
     let memory = resident_bytes()?;
+    let expiry = expiry::among_others(&store, work::first_of_process() + EXPIRING_FROM).await?;
     let closing = Stopwatch::start();
     drop(store);
     let closing = closing.elapsed();
@@ -72,7 +78,7 @@ pub(super) async fn measure(data: &Path, keys: u64, time: Duration) -> Result<Sc
     rest.add("close, s", vec![("value", closing.as_secs_f64())]);
     rest.add("start after a clean stop, s", vec![("value", clean.as_secs_f64())]);
     rest.add("start after kill -9, s", vec![("value", killed.as_secs_f64())]);
-    Ok(Scale { pairs, replays, rest })
+    Ok(Scale { pairs, replays, rest, expiry })
 }
 
 /// Number of keys that an earlier run filled in, as far as that is sure.

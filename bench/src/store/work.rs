@@ -23,6 +23,7 @@ use crate::timing::Stopwatch;
 /// An answer's usual size.
 pub(crate) const ANSWER_BYTES: usize = 1024;
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
+const RETENTION: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a claim and a completion took together.
 pub(crate) const PAIR_P50: &str = "pair p50 ms";
 pub(crate) const PAIR_P99: &str = "pair p99 ms";
@@ -52,6 +53,11 @@ impl Keys {
     }
 }
 
+/// Number of the first of a billion keys that no other process uses.
+pub(crate) fn first_of_process() -> u64 {
+    1_000_000_000 * u64::from(std::process::id())
+}
+
 /// A wish to run under the key of this number.
 pub(crate) fn ask(number: u64) -> Ask {
     let key = format!("b3a1c2d4-{number:027}");
@@ -60,7 +66,7 @@ pub(crate) fn ask(number: u64) -> Ask {
         fingerprint: Fingerprint::from_bytes(scattered(number)),
         attempt_id: AttemptId::random(),
         lease: LEASE,
-        retention: Duration::from_secs(24 * 60 * 60),
+        retention: RETENTION,
         remember: Duration::ZERO,
         recover: Recover::Auto,
         keepsake: None,
@@ -181,8 +187,7 @@ pub(crate) async fn pairs_of<K: Keeper + ?Sized>(
 ) -> Result<Sample> {
     // Each measurement has keys of its own in a store that knows those of the last one.
     // So has each process.
-    static KEYS: LazyLock<Keys> =
-        LazyLock::new(|| Keys::from(1_000_000_000 * u64::from(std::process::id())));
+    static KEYS: LazyLock<Keys> = LazyLock::new(|| Keys::from(first_of_process()));
     let answer = Arc::new(answer(answer_bytes));
     let begun = Stopwatch::start();
     let mut callers = JoinSet::new();
@@ -262,6 +267,16 @@ pub(crate) async fn fill<K: Keeper + ?Sized>(
     numbers: Range<u64>,
     bytes: usize,
 ) -> Result<()> {
+    fill_for(keeper, numbers, bytes, RETENTION).await
+}
+
+/// As [`fill`], for that retention.
+pub(crate) async fn fill_for<K: Keeper + ?Sized>(
+    keeper: &Arc<K>,
+    numbers: Range<u64>,
+    bytes: usize,
+    retention: Duration,
+) -> Result<()> {
     let answer = Arc::new(answer(bytes));
     let keys = Arc::new(Keys::from(numbers.start));
     let mut callers = JoinSet::new();
@@ -273,7 +288,8 @@ pub(crate) async fn fill<K: Keeper + ?Sized>(
                 if number >= numbers.end {
                     return Ok(Seen::default());
                 }
-                if let Some(claim) = keeper.claim(&ask(number)).await? {
+                let ask = Ask { retention, ..ask(number) };
+                if let Some(claim) = keeper.claim(&ask).await? {
                     keeper.complete(claim, &answer).await?;
                 }
             }

@@ -15,7 +15,7 @@ use super::frame;
 use super::ledger::Ledger;
 use super::note::NotedSegment;
 use super::records::BITE_BYTES;
-use super::scan::{DueScan, States, Stretch};
+use super::scan::{DueScan, Sighting, States, Stretch};
 use super::segment::START;
 use crate::stores::durable::{CLAIMED, HELD, count_state};
 
@@ -24,6 +24,10 @@ const CLAIMS_MAX: usize = 3;
 
 /// Records that are erased in one turn of the writer: they may be large, and are read before.
 const ERASED_AT_ONCE: usize = 16;
+
+/// Records that a sweep changes in one turn of the writer: each is looked up in the index again,
+/// while claims wait.
+const SWEPT_AT_ONCE: usize = 64;
 
 /// Claims that are counted in one turn: they may keep large requests.
 const COUNTED_AT_ONCE: usize = 256;
@@ -141,9 +145,7 @@ impl Sweep for EmbeddedStore {
                 )
             );
             left -= left.min(done.removed + done.buried + done.held.len());
-            swept.removed += done.removed;
-            swept.buried += done.buried;
-            swept.held.extend(done.held);
+            add(&mut swept, done);
             swept.finished = next.is_none();
             if is_part {
                 break;
@@ -151,6 +153,21 @@ impl Sweep for EmbeddedStore {
         }
         Ok(swept)
     }
+}
+
+fn add(swept: &mut Swept, done: Swept) {
+    swept.removed += done.removed;
+    swept.buried += done.buried;
+    swept.held.extend(done.held);
+}
+
+/// What the writer takes one after the other, with other work between.
+fn parts(mut sightings: Vec<Sighting>) -> impl Iterator<Item = Vec<Sighting>> {
+    std::iter::from_fn(move || {
+        let length = sightings.len().min(SWEPT_AT_ONCE);
+        let part: Vec<_> = sightings.drain(..length).collect();
+        (!part.is_empty()).then_some(part)
+    })
 }
 
 /// A part of a pass through the store.
@@ -182,7 +199,7 @@ impl EmbeddedStore {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let due = self.looks.ask(move |records| records.due_open(from, most)).await?;
         let Stretch { sightings, next } = due;
-        let done = self.writes.ask(move |ledger| Ok(ledger.sweep(sightings))).await?;
+        let done = self.sweep_seen(sightings).await?;
         let next = match next {
             Some(last) => Cursor::Open { after: Some(last) },
             None => Cursor::Closed { scan: None, next: 0 },
@@ -214,7 +231,7 @@ impl EmbeddedStore {
             Ok((scan, stretch))
         });
         let (scan, Stretch { sightings, next }) = scanned.await?;
-        let done = self.writes.ask(move |ledger| Ok(ledger.sweep(sightings))).await?;
+        let done = self.sweep_seen(sightings).await?;
         let next = match next {
             Some(()) => Cursor::Closed { scan: Some(scan), next: number },
             None => {
@@ -223,6 +240,15 @@ impl EmbeddedStore {
             }
         };
         Ok(Step { done, next: Some(next) })
+    }
+
+    /// Does what is due to records that somebody saw.
+    async fn sweep_seen(&self, sightings: Vec<Sighting>) -> Result<Swept, StoreError> {
+        let mut swept = Swept::default();
+        for part in parts(sightings) {
+            add(&mut swept, self.writes.ask(move |ledger| Ok(ledger.sweep(part))).await?);
+        }
+        Ok(swept)
     }
 
     /// Takes old segments away, and writes a part of one anew of which little is needed.
@@ -235,11 +261,13 @@ impl EmbeddedStore {
         });
         let mut next = None;
         if let Some((number, Stretch { sightings, next: at })) = survey.await? {
-            let rewriting = self.writes.ask(move |ledger| {
-                ledger.rewrite(sightings);
-                Ok(())
-            });
-            rewriting.await?;
+            for part in parts(sightings) {
+                let rewriting = self.writes.ask(move |ledger| {
+                    ledger.rewrite(part);
+                    Ok(())
+                });
+                rewriting.await?;
+            }
             next = Some(Cursor::Oldest { surveyed: at.map(|at| (number, at)) });
         }
         Ok(Step { done: Swept::default(), next })
