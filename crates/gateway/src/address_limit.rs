@@ -257,6 +257,14 @@ impl BufferLimit for AddressUse {
     fn release(&self, bytes: usize) {
         self.buffered.release(bytes);
     }
+
+    fn share(&self, data: &[u8]) {
+        self.buffered.share(data);
+    }
+
+    fn unshare(&self, data: &[u8]) {
+        self.buffered.unshare(data);
+    }
 }
 
 impl Drop for AddressUse {

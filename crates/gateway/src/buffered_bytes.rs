@@ -6,6 +6,7 @@
 //! An address counts for the whole with no more than its own limit. It exceeds that one only by responses that it does not
 //! take, and these must not leave others without room.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -50,6 +51,8 @@ struct Held {
     bytes: usize,
     /// What of them counts for the whole: no more than the limit of one address.
     share: usize,
+    /// Number of replays for each part of memory that they share, by its address and length.
+    replays: HashMap<(usize, usize), usize>,
 }
 
 impl BufferLimits {
@@ -64,6 +67,25 @@ impl BufferLimits {
     pub(crate) fn set(&self, limits: &Limits) {
         self.max_per_address.store(limits.max_buffered_bytes_per_address, Ordering::Relaxed);
         self.max.store(limits.max_buffered_bytes, Ordering::Relaxed);
+    }
+
+    fn add(&self, held: &mut Held, bytes: usize) {
+        held.bytes += bytes;
+        self.count_share(held);
+        metrics::gauge!(BUFFERED).increment(bytes as f64);
+    }
+
+    fn release(&self, held: &mut Held, bytes: usize) {
+        held.bytes -= bytes;
+        self.count_share(held);
+        metrics::gauge!(BUFFERED).decrement(bytes as f64);
+    }
+
+    fn count_share(&self, held: &mut Held) {
+        let share = held.bytes.min(self.max_per_address.load(Ordering::Relaxed));
+        // Less is a number that wraps around.
+        self.whole.fetch_add(share.wrapping_sub(held.share), Ordering::Relaxed);
+        held.share = share;
     }
 
     /// Adds a share to the whole, if there is room for it.
@@ -105,22 +127,32 @@ impl BufferedBytes {
 
     /// Counts `bytes`, whatever the limit.
     pub(crate) fn add(&self, bytes: usize) {
-        self.change(|held| held + bytes);
-        metrics::gauge!(BUFFERED).increment(bytes as f64);
+        self.limits.add(&mut self.held.lock(), bytes);
     }
 
     pub(crate) fn release(&self, bytes: usize) {
-        self.change(|held| held - bytes);
-        metrics::gauge!(BUFFERED).decrement(bytes as f64);
+        self.limits.release(&mut self.held.lock(), bytes);
     }
 
-    fn change(&self, change: impl FnOnce(usize) -> usize) {
-        let mut held = self.held.lock();
-        held.bytes = change(held.bytes);
-        let share = held.bytes.min(self.limits.max_per_address.load(Ordering::Relaxed));
-        // Less is a number that wraps around.
-        self.limits.whole.fetch_add(share.wrapping_sub(held.share), Ordering::Relaxed);
-        held.share = share;
+    /// Counts the memory of `data`, unless a replay has it already.
+    pub(crate) fn share(&self, data: &[u8]) {
+        let held = &mut *self.held.lock();
+        let replays = held.replays.entry(place(data)).or_default();
+        *replays += 1;
+        if *replays == 1 {
+            self.limits.add(held, data.len());
+        }
+    }
+
+    /// Takes back the memory of `data`, unless another replay has it, too.
+    pub(crate) fn unshare(&self, data: &[u8]) {
+        let held = &mut *self.held.lock();
+        let replays = held.replays.get_mut(&place(data)).expect("it was shared before");
+        *replays -= 1;
+        if *replays == 0 {
+            held.replays.remove(&place(data));
+            self.limits.release(held, data.len());
+        }
     }
 
     fn fits_address(&self, held: &Held, bytes: usize) -> Result<(), BufferExcess> {
@@ -150,6 +182,11 @@ impl BufferedBytes {
         }
         BufferExcess::Whole(WHOLE_DETAIL)
     }
+}
+
+/// Where `data` is in memory.
+fn place(data: &[u8]) -> (usize, usize) {
+    (data.as_ptr().addr(), data.len())
 }
 
 #[cfg(test)]
@@ -209,6 +246,28 @@ mod tests {
         first.release(100);
         second.release(100);
         assert_eq!(whole(&limits), 0);
+    }
+
+    #[test]
+    fn memory_that_replays_share_counts_once_for_each_address() {
+        let limits = BufferLimits::new(&limits(100, 250));
+        let [first, second] = addresses(&limits);
+        let (data, other) = ([0; 60], [0; 30]);
+        for _ in 0..1000 {
+            first.share(&data);
+        }
+        first.share(&other);
+        second.share(&data);
+        assert_eq!((whole(&limits), first.check(10), first.check(11)), (150, Ok(()), CLIENT));
+        for _ in 0..1000 {
+            assert_eq!(first.check(11), CLIENT);
+            first.unshare(&data);
+        }
+        assert_eq!((whole(&limits), first.check(70)), (90, Ok(())));
+        first.unshare(&other);
+        second.unshare(&data);
+        assert_eq!(whole(&limits), 0);
+        assert!(first.held.into_inner().replays.is_empty());
     }
 
     #[test]

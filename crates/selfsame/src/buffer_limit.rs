@@ -29,8 +29,15 @@ pub trait BufferLimit: Send + Sync {
     /// Counts `bytes` of a response, whatever the limit.
     fn add(&self, bytes: usize);
 
-    /// Takes back `bytes` that were counted.
+    /// Takes back `bytes` that were reserved or added.
     fn release(&self, bytes: usize);
+
+    /// Counts `data` of a replay, whatever the limit. Several replays may share it in memory: it counts as long as
+    /// one of them has it, and once.
+    fn share(&self, data: &[u8]);
+
+    /// Takes back `data` of one replay.
+    fn unshare(&self, data: &[u8]);
 }
 
 /// The limit that leaves no room for a request, with the detail of the problem that is its response.
@@ -130,6 +137,30 @@ impl AsRef<[u8]> for Guarded {
     }
 }
 
+struct Shared {
+    data: Bytes,
+    allowance: BufferAllowance,
+}
+
+impl AsRef<[u8]> for Shared {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.allowance.0.unshare(&self.data);
+    }
+}
+
+/// `data` of a replay, counted until its last copy is dropped.
+pub(crate) fn share(allowance: Option<&BufferAllowance>, data: Bytes) -> Bytes {
+    let Some(allowance) = allowance.filter(|_| counted(data.len()) > 0) else { return data };
+    allowance.0.share(&data);
+    Bytes::from_owner(Shared { data, allowance: allowance.clone() })
+}
+
 /// `data` of a response, counted until its last copy is dropped.
 pub(crate) fn hold(allowance: Option<&BufferAllowance>, data: Bytes) -> Bytes {
     if allowance.is_none() || counted(data.len()) == 0 {
@@ -178,6 +209,14 @@ mod tests {
 
         fn release(&self, bytes: usize) {
             self.held.fetch_sub(bytes, Ordering::SeqCst);
+        }
+
+        fn share(&self, data: &[u8]) {
+            self.add(data.len());
+        }
+
+        fn unshare(&self, data: &[u8]) {
+            self.release(data.len());
         }
     }
 
@@ -232,5 +271,9 @@ mod tests {
         assert_eq!(allowance.check(0), Err(FULL));
         drop(responses);
         assert_eq!((room.held(), allowance.check(0)), (0, Ok(())));
+        let replays = [60_000, 8192].map(|len| share(Some(&allowance), Bytes::from(vec![0; len])));
+        assert_eq!((room.held(), allowance.check(0)), (60_000, Err(FULL)));
+        drop(replays);
+        assert_eq!(room.held(), 0);
     }
 }
