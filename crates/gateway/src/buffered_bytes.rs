@@ -176,7 +176,8 @@ impl BufferedBytes {
         if self.limits.full.is_due() {
             let max = self.limits.max.load(Ordering::Relaxed);
             tracing::warn!(
-                setting = MAX_BUFFERED_BYTES, max,
+                setting = MAX_BUFFERED_BYTES,
+                max,
                 "requests and responses hold too many bytes: further bodies are refused"
             );
         }

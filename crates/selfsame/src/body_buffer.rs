@@ -5,6 +5,8 @@
 
 use bytes::Bytes;
 
+use crate::buffer_limit::UNCOUNTED_BYTES;
+
 /// Capacity of the first allocation.
 const CAPACITY_MIN: usize = 512;
 
@@ -56,7 +58,9 @@ impl BodyBuffer {
         }
         let to_come = to_come.and_then(|bytes| usize::try_from(bytes).ok());
         let whole = to_come.map_or(usize::MAX, |to_come| needed.saturating_add(to_come));
-        needed.saturating_mul(2).max(CAPACITY_MIN).min(whole)
+        let twice = needed.saturating_mul(2).max(CAPACITY_MIN).min(whole);
+        // A small body takes no room that is counted.
+        if needed <= UNCOUNTED_BYTES { twice.min(UNCOUNTED_BYTES) } else { twice }
     }
 
     /// All that was collected, in one piece.

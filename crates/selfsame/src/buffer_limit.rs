@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 /// Size up to which a body is not counted. Most requests are smaller, and go on where others have used up all room.
-const UNCOUNTED_BYTES: usize = 8 * 1024;
+pub(crate) const UNCOUNTED_BYTES: usize = 8 * 1024;
 
 /// Limit of the bytes that are held in memory for one client, and for all of them.
 pub trait BufferLimit: Send + Sync {

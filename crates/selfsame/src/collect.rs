@@ -24,10 +24,7 @@ pub(crate) enum Collected<R> {
         held: HeldBytes,
     },
     /// Longer than the limit: what was read, which is counted, and what is still to come.
-    Over {
-        begun: Vec<Bytes>,
-        rest: Pin<Box<R>>,
-    },
+    Over { begun: Vec<Bytes>, rest: Pin<Box<R>> },
     /// It ended in the middle, or took too long.
     Broken,
     /// The body panicked, which is the handler's crash as well.
@@ -43,9 +40,7 @@ pub(crate) enum Read {
         held: HeldBytes,
     },
     /// Longer than the limit: what was read of it, which is counted.
-    Over {
-        begun: Vec<Bytes>,
-    },
+    Over { begun: Vec<Bytes> },
     /// It ended in the middle.
     Broken,
     /// There is no room for more of it. A response has always room.

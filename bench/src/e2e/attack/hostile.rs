@@ -33,6 +33,8 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const STREAMS: u32 = 25;
 /// Size of a body that is announced and never comes to its end.
 const NEVER_SENT: usize = 1_000_000;
+/// Size of a frame that every server takes.
+const FRAME_BYTES: usize = 16 * 1024;
 /// Size that a packed body has once it is unpacked.
 const UNPACKED_BYTES: usize = 1_000_000;
 const CHUNKED_BYTES: usize = 20_000;
@@ -51,9 +53,13 @@ pub(crate) enum Attack {
     SlowHeads,
     SlowBodies,
     SlowStreams,
+    UnfinishedBodies,
+    UnfinishedStreams,
     AbandonedRuns,
     ControlFrames,
     UnreadResponses,
+    UnreadFirstResponses,
+    UnfinishedHeads,
     LargeHeads,
     PackedBodies,
     TinyChunks,
@@ -95,9 +101,12 @@ impl Attack {
         const REQUESTS: &str = "selfsame_requests_total";
         const REPLAYED: &str = r#"/hostile",outcome="replayed""#;
         let (line, least) = match self {
-            Self::SlowHeads => ([CUT, r#""head""#], 500.0),
+            Self::SlowHeads | Self::UnfinishedHeads => ([CUT, r#""head""#], 500.0),
             Self::SlowBodies | Self::SlowStreams => {
                 ([SHED, r#""max_requests_per_address""#], 100.0)
+            }
+            Self::UnfinishedBodies | Self::UnfinishedStreams | Self::UnreadFirstResponses => {
+                ([SHED, r#""max_buffered_bytes_per_address""#], 100.0)
             }
             Self::AbandonedRuns => (["selfsame_abandoned_requests", ""], 1000.0),
             // A busy address gets the answers late, or none in time.
@@ -240,6 +249,30 @@ async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<
                 streams().flat_map(|stream| frames::data(stream, b"0", false)).collect();
             drip(from, to, &first, &rest).await
         }
+        Attack::UnfinishedBodies => {
+            let mut request = post(HOSTILE_PATH, &target.next_key(), "", &[b'0'; NEVER_SENT]);
+            request.pop();
+            send_and_wait(from, to, &request).await
+        }
+        Attack::UnfinishedStreams => {
+            let mut request = frames::preface(&[]);
+            request.extend(frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT));
+            for part in [b'0'; NEVER_SENT - 1].chunks(FRAME_BYTES) {
+                request.extend(frames::data(1, part, false));
+            }
+            send_and_wait(from, to, &request).await
+        }
+        Attack::UnreadFirstResponses => {
+            let mut request = frames::preface(&frames::initial_window(0));
+            request.extend(frames::post(1, LARGE_PATH, &target.next_key(), 2));
+            request.extend(frames::data(1, b"{}", true));
+            send_and_wait(from, to, &request).await
+        }
+        Attack::UnfinishedHeads => {
+            let mut request = large_head();
+            request.pop();
+            send_and_wait(from, to, &request).await
+        }
         Attack::AbandonedRuns => abandon(target, from, to).await,
         Attack::ControlFrames => {
             flood(from, to, frames::preface(&[]), || frames::ping().repeat(100)).await
@@ -293,6 +326,22 @@ async fn drip(
             sleep(SLOW_STEP).await;
             to.write_all(rest).await?;
         }
+    };
+    tokio::select! {
+        ended = write => ended,
+        ended = drain(from) => ended,
+    }
+}
+
+/// Sends `request`, and reads until the gateway closes.
+async fn send_and_wait(
+    from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    request: &[u8],
+) -> io::Result<()> {
+    let write = async {
+        to.write_all(request).await?;
+        std::future::pending().await
     };
     tokio::select! {
         ended = write => ended,

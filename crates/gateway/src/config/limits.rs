@@ -195,7 +195,8 @@ fn read_buffers(section: &mut Section<'_>, body_bytes_max: usize, limits: &mut L
     limits.max_buffered_bytes_per_address = per_address.unwrap_or(share.max(body_bytes_max));
     for (name, bytes) in [(WHOLE, whole), (PER_ADDRESS, per_address)] {
         if bytes.is_some_and(|bytes| bytes < body_bytes_max) {
-            let text = format!("must be at least the largest max_request_body, {body_bytes_max} bytes");
+            let text =
+                format!("must be at least the largest max_request_body, {body_bytes_max} bytes");
             section.clash(&[name], text);
         }
     }
@@ -280,7 +281,8 @@ mod tests {
         assert_eq!(read(large), (900, 900));
         assert_eq!(read(&format!("[limits]\nmax_buffered_bytes = '900MiB'\n{large}")), (900, 900));
         for name in ["max_buffered_bytes", "max_buffered_bytes_per_address"] {
-            let said = load(&format!("[limits]\n{name} = '899MiB'\n{large}")).expect_err("a mistake");
+            let said =
+                load(&format!("[limits]\n{name} = '899MiB'\n{large}")).expect_err("a mistake");
             let expected = format!(
                 "3:{}: limits.{name}: must be at least the largest max_request_body, 943718400 bytes",
                 name.len() + 4

@@ -104,14 +104,16 @@ where
     let (parts, body) = response.into_parts();
     match parts.status {
         StatusCode::NOT_FOUND => Some(Verdict::Free),
-        StatusCode::OK => match collect(body, policy.answer_bytes_max, HeldBytes::default(), until).await {
-            Collected::Whole { data, trailers, .. } => {
-                let answer: Answer =
-                    answer_to_keep(&parts, AnswerBody::Kept(data), trailers, policy);
-                Some(Verdict::Complete(answer))
+        StatusCode::OK => {
+            match collect(body, policy.answer_bytes_max, HeldBytes::default(), until).await {
+                Collected::Whole { data, trailers, .. } => {
+                    let answer: Answer =
+                        answer_to_keep(&parts, AnswerBody::Kept(data), trailers, policy);
+                    Some(Verdict::Complete(answer))
+                }
+                Collected::Over { .. } | Collected::Broken | Collected::Panicked(_) => None,
             }
-            Collected::Over { .. } | Collected::Broken | Collected::Panicked(_) => None,
-        },
+        }
         _ => None,
     }
 }
