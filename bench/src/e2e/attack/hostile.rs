@@ -44,6 +44,8 @@ const PIPELINED: usize = 16;
 const SLOW_STEP: Duration = Duration::from_secs(1);
 /// Pause before an abandoned request is reset: it must have begun to run.
 const RUNS_AFTER: Duration = Duration::from_millis(5);
+/// Pause before as many bytes are sent as the gateway grants to a new connection.
+const WINDOW_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a connection is opened again that the gateway closed or refused.
 const REOPEN_AFTER: Duration = Duration::from_millis(100);
 
@@ -229,7 +231,7 @@ fn head(path: &str, key: &str, lines: &str, length: usize) -> String {
 
 /// The life of one hostile connection.
 async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<()> {
-    let (from, to) = target.open().await?;
+    let (from, mut to) = target.open().await?;
     match attack {
         Attack::SlowHeads => {
             let begun = format!("POST {HOSTILE_PATH} HTTP/1.1\r\nHost: a\r\nX-Slow: ");
@@ -255,8 +257,10 @@ async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<
             send_and_wait(from, to, &request).await
         }
         Attack::UnfinishedStreams => {
-            let mut request = frames::preface(&[]);
-            request.extend(frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT));
+            to.write_all(&frames::preface(&[])).await?;
+            // The window for a megabyte is granted after the preface.
+            sleep(WINDOW_AFTER).await;
+            let mut request = frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT);
             for part in [b'0'; NEVER_SENT - 1].chunks(FRAME_BYTES) {
                 request.extend(frames::data(1, part, false));
             }

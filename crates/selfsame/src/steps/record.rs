@@ -237,8 +237,13 @@ impl Recorder<'_> {
         match is_stream(parts, self.policy) {
             true => Collected::Over { begun: Vec::new(), rest: Box::pin(body) },
             false => {
-                let held = HeldBytes::of_response(self.allowance);
-                collect(body, self.policy.answer_bytes_max, held, deadline).await
+                let bytes_max = self.policy.answer_bytes_max;
+                let mut held = HeldBytes::of_response(self.allowance);
+                // Counted before it comes, so that the client's next requests find no room.
+                let announced = body.size_hint().upper().filter(|bytes| *bytes <= bytes_max as u64);
+                let announced = usize::try_from(announced.unwrap_or_default()).unwrap_or_default();
+                let _never_refused = held.grow_to(announced);
+                collect(body, bytes_max, held, deadline).await
             }
         }
     }
