@@ -188,21 +188,21 @@ fn with_large_responses() -> Ledger {
 async fn responses_that_nobody_takes_are_kept_and_leave_no_room_for_more() {
     let ledger = with_large_responses();
     let gateway = Gateway::in_front_of(&ledger).with(LIMITS).start();
-    let client = Http2::connect_from(ATTACKER, gateway.address).await;
-    let begin = async |key: &str| {
+    // Each has a connection of its own, whose window the others do not use up.
+    let connect = async || Http2::connect_from(ATTACKER, gateway.address).await;
+    let clients = [connect().await, connect().await, connect().await];
+    let begin = async |client: &Http2, key: &str| {
         let request = http::Request::post("http://a/large").header("idempotency-key", key);
         let (answer, _) = client.begin(request.body(()).expect("a request"), true).await;
         answer.await.expect("a head")
     };
     // The first one takes all that there is. The client takes 64 KiB of each.
-    let unread = [begin("a").await, begin("b").await];
+    let unread = [begin(&clients[0], "a").await, begin(&clients[1], "b").await];
     assert_eq!(unread.each_ref().map(|answer| answer.status().as_u16()), [201, 201]);
     eventually("they are counted", || (gateway.metric(BUFFERED) > 1024.0 * 1024.0).then_some(()));
-    // Over a connection of its own: the first one's window is used up.
-    let other = Http2::connect_from(ATTACKER, gateway.address).await;
     for key in ["a", "new"] {
         let refused = http::Request::post("http://a/large").header("idempotency-key", key);
-        let refused = other.send(refused.body("").expect("a request")).await;
+        let refused = clients[2].send(refused.body("").expect("a request")).await;
         refused.refused("too-many-requests");
     }
     // They take no more than its share from others.
