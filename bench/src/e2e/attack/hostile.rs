@@ -35,6 +35,8 @@ const STREAMS: u32 = 25;
 const NEVER_SENT: usize = 1_000_000;
 /// Size of a frame that every server takes.
 const FRAME_BYTES: usize = 16 * 1024;
+/// Bytes of a body that are sent at once: fewer than the window of a stream.
+const WINDOW_BYTES: usize = 12 * FRAME_BYTES;
 /// Size that a packed body has once it is unpacked.
 const UNPACKED_BYTES: usize = 1_000_000;
 const CHUNKED_BYTES: usize = 20_000;
@@ -44,7 +46,7 @@ const PIPELINED: usize = 16;
 const SLOW_STEP: Duration = Duration::from_secs(1);
 /// Pause before an abandoned request is reset: it must have begun to run.
 const RUNS_AFTER: Duration = Duration::from_millis(5);
-/// Pause before as many bytes are sent as the gateway grants to a new connection.
+/// Pause in which the gateway takes a part of a request and grants a window for the next one.
 const WINDOW_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a connection is opened again that the gateway closed or refused.
 const REOPEN_AFTER: Duration = Duration::from_millis(100);
@@ -231,7 +233,7 @@ fn head(path: &str, key: &str, lines: &str, length: usize) -> String {
 
 /// The life of one hostile connection.
 async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<()> {
-    let (from, mut to) = target.open().await?;
+    let (from, to) = target.open().await?;
     match attack {
         Attack::SlowHeads => {
             let begun = format!("POST {HOSTILE_PATH} HTTP/1.1\r\nHost: a\r\nX-Slow: ");
@@ -254,28 +256,28 @@ async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<
         Attack::UnfinishedBodies => {
             let mut request = post(HOSTILE_PATH, &target.next_key(), "", &[b'0'; NEVER_SENT]);
             request.pop();
-            send_and_wait(from, to, &request).await
+            send_and_wait(from, to, [request]).await
         }
         Attack::UnfinishedStreams => {
-            to.write_all(&frames::preface(&[])).await?;
-            // The window for a megabyte is granted after the preface.
-            sleep(WINDOW_AFTER).await;
-            let mut request = frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT);
-            for part in [b'0'; NEVER_SENT - 1].chunks(FRAME_BYTES) {
-                request.extend(frames::data(1, part, false));
-            }
-            send_and_wait(from, to, &request).await
+            let mut first = frames::preface(&[]);
+            first.extend(frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT));
+            let body = [b'0'; NEVER_SENT - 1];
+            let frames = |part: &[u8]| {
+                part.chunks(FRAME_BYTES).flat_map(|part| frames::data(1, part, false)).collect()
+            };
+            let parts = std::iter::once(first).chain(body.chunks(WINDOW_BYTES).map(frames));
+            send_and_wait(from, to, parts).await
         }
         Attack::UnreadFirstResponses => {
             let mut request = frames::preface(&frames::initial_window(0));
             request.extend(frames::post(1, LARGE_PATH, &target.next_key(), 2));
             request.extend(frames::data(1, b"{}", true));
-            send_and_wait(from, to, &request).await
+            send_and_wait(from, to, [request]).await
         }
         Attack::UnfinishedHeads => {
             let mut request = large_head();
             request.pop();
-            send_and_wait(from, to, &request).await
+            send_and_wait(from, to, [request]).await
         }
         Attack::AbandonedRuns => abandon(target, from, to).await,
         Attack::ControlFrames => {
@@ -337,14 +339,17 @@ async fn drip(
     }
 }
 
-/// Sends `request`, and reads until the gateway closes.
+/// Sends a request in parts, and reads until the gateway closes.
 async fn send_and_wait(
     from: OwnedReadHalf,
     mut to: OwnedWriteHalf,
-    request: &[u8],
+    parts: impl IntoIterator<Item = Vec<u8>>,
 ) -> io::Result<()> {
     let write = async {
-        to.write_all(request).await?;
+        for part in parts {
+            to.write_all(&part).await?;
+            sleep(WINDOW_AFTER).await;
+        }
         std::future::pending().await
     };
     tokio::select! {
