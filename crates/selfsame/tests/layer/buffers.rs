@@ -16,7 +16,8 @@ use selfsame::{
     RequestBody, Served,
 };
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use tower::{Layer, Service, ServiceExt};
 
 use crate::support::{Rig, Runs, Seen, answer, see};
@@ -177,7 +178,8 @@ async fn a_body_that_has_no_room_is_refused_and_its_key_stays_free() {
         let client = Client(Arc::new(Room { max: 64 * KIB, excess, counted: Mutex::default() }));
         let service = charging(&rig, &runs, Policy::new(), 1);
         let (half, pieces) = client.post_open("half");
-        let half = tokio::spawn({
+        let mut requests = JoinSet::new();
+        requests.spawn({
             let service = service.clone();
             async move { send(&service, half).await }
         });
@@ -191,8 +193,7 @@ async fn a_body_that_has_no_room_is_refused_and_its_key_stays_free() {
         assert_eq!((refused, served), (status, Served::TooManyBytes));
         assert!(body.contains(slug) && body.contains("\"retryable\":true"), "{body}");
         assert_eq!(send(&service, client.post_kib("small", 8)).await.status, 201);
-        half.abort();
-        assert!(half.await.expect_err("it is aborted").is_cancelled());
+        requests.shutdown().await;
         assert_eq!((client.0.held(), runs.count()), (0, 1));
 
         let retry = send(&service, client.post_kib("k", 40)).await;
@@ -283,11 +284,8 @@ async fn nothing_stays_counted_for_a_client_that_leaves_or_a_service_that_panics
     let mut panics = client.post_kib("panics", 40);
     *panics.uri_mut() = "/panics".parse().expect("a path");
     for request in [client.post_kib("leaves", 40), panics] {
-        let (service, seconds) = (service.clone(), Duration::from_secs(1));
-        let asking = tokio::spawn(async move {
-            tokio::time::timeout(seconds, service.oneshot(request)).await.map(drop)
-        });
-        assert!(asking.await.expect("no panic yet").is_err(), "it left");
+        let asking = service.clone().oneshot(request);
+        assert!(timeout(Duration::from_secs(1), asking).await.is_err(), "it left");
         assert!(client.0.peak() >= 40 * KIB);
         rig.idempotency.drained().await;
         assert_eq!(client.0.held(), 0);
