@@ -176,7 +176,7 @@ async fn a_body_that_has_no_room_is_refused_and_its_key_stays_free() {
     ] {
         let (rig, runs) = (Rig::new(), Runs::default());
         let client = Client(Arc::new(Room { max: 64 * KIB, excess, counted: Mutex::default() }));
-        let service = charging(&rig, &runs, Policy::new(), 1);
+        let service = charging(&rig, &runs, Policy::new().request_bytes_max(64 * KIB), 1);
         let (half, pieces) = client.post_open("half");
         let mut requests = JoinSet::new();
         requests.spawn({
