@@ -8,6 +8,7 @@ mod audit;
 mod balancer;
 mod body_cost;
 mod browser;
+mod buffered_bytes;
 mod bytes;
 mod chaos;
 mod checkpoints;

@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
-use selfsame::NewKeyAllowance;
+use selfsame::{BufferAllowance, BufferExcess, BufferLimit, NewKeyAllowance};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::buffered_bytes::{BufferLimits, BufferedBytes};
 use crate::config::Limits;
 use crate::fair_share::BusyTime;
 use crate::new_key_rate::{NewKeyLimits, NewKeyRate};
@@ -81,6 +82,7 @@ pub(crate) struct AddressLimits {
     /// Runs of all addresses whose clients are gone.
     abandoned: AtomicUsize,
     new_keys: Arc<NewKeyLimits>,
+    buffers: Arc<BufferLimits>,
 }
 
 #[derive(Default)]
@@ -111,6 +113,7 @@ struct AddressUse {
     questions: Semaphore,
     busy_time: Arc<BusyTime>,
     new_keys: Arc<NewKeyRate>,
+    buffered: BufferedBytes,
     limits: Arc<AddressLimits>,
 }
 
@@ -136,6 +139,7 @@ impl AddressLimits {
             max_abandoned: AtomicUsize::default(),
             abandoned: AtomicUsize::default(),
             new_keys: NewKeyLimits::new(limits.max_new_keys_per_address),
+            buffers: BufferLimits::new(limits),
         };
         this.set(limits);
         Arc::new(this)
@@ -147,6 +151,7 @@ impl AddressLimits {
         self.max_requests.store(limits.max_requests_per_address, Ordering::Relaxed);
         self.max_abandoned.store(limits.max_abandoned_requests, Ordering::Relaxed);
         self.new_keys.set(limits.max_new_keys_per_address);
+        self.buffers.set(limits);
     }
 
     /// Number of runs whose clients are gone.
@@ -193,6 +198,7 @@ impl AddressLimits {
             questions: Semaphore::new(QUESTIONS_MAX),
             busy_time: Arc::new(BusyTime::new(address)),
             new_keys: entry.new_keys.clone(),
+            buffered: BufferedBytes::new(address, self.buffers.clone()),
             limits: self.clone(),
         });
         if entry.usage.replace(Arc::downgrade(&usage)).is_none() {
@@ -231,6 +237,33 @@ impl AddressUse {
 
     fn excess(&self, setting: &'static str, max: usize) -> Excess {
         Excess { address: self.address, setting, max }
+    }
+}
+
+/// Bytes that are held in memory keep the count of their address, like all that it has open.
+impl BufferLimit for AddressUse {
+    fn check(&self, bytes: usize) -> Result<(), BufferExcess> {
+        self.buffered.check(bytes)
+    }
+
+    fn reserve(&self, bytes: usize) -> Result<(), BufferExcess> {
+        self.buffered.reserve(bytes)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.buffered.add(bytes);
+    }
+
+    fn release(&self, bytes: usize) {
+        self.buffered.release(bytes);
+    }
+
+    fn share(&self, data: &[u8]) {
+        self.buffered.share(data);
+    }
+
+    fn unshare(&self, data: &[u8]) {
+        self.buffered.unshare(data);
     }
 }
 
@@ -307,6 +340,11 @@ impl CountedRequest {
     pub(crate) fn new_keys(&self) -> Option<NewKeyAllowance> {
         let is_off = self.usage.limits.new_keys.is_off();
         (!is_off).then(|| NewKeyAllowance::new(self.usage.new_keys.clone()))
+    }
+
+    /// Allowance for what the request and its response hold in memory.
+    pub(crate) fn buffers(&self) -> BufferAllowance {
+        BufferAllowance::new(self.usage.clone())
     }
 
     /// Permit of a request that ends if its client leaves.

@@ -103,7 +103,7 @@ impl Door {
     }
 
     /// Counts a request against its client's address and the whole. If it `may_run_on` without its client,
-    /// its run takes a permit along, and its claim the allowance for new keys.
+    /// its run takes a permit along, its claim the allowance for new keys, and its body that for bytes in memory.
     fn admit<B>(
         &self,
         request: &mut Request<B>,
@@ -122,6 +122,7 @@ impl Door {
                 if let Some(new_keys) = counted.new_keys() {
                     request.extensions_mut().insert(new_keys);
                 }
+                request.extensions_mut().insert(counted.buffers());
                 let (permit, run) = counted.running();
                 request.extensions_mut().insert(run);
                 permit

@@ -5,6 +5,7 @@ mod admin;
 mod audit;
 mod background;
 mod body_rate;
+mod buffered_bytes;
 mod checkpoints;
 mod cli;
 mod client_ip;

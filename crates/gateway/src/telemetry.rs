@@ -11,6 +11,7 @@ use crate::address_limit::{
     ABANDONED, MAX_ABANDONED_REQUESTS, MAX_CONNECTIONS_PER_ADDRESS, MAX_REQUESTS_PER_ADDRESS,
 };
 use crate::background;
+use crate::buffered_bytes::{BUFFERED, MAX_BUFFERED_BYTES, MAX_BUFFERED_BYTES_PER_ADDRESS};
 use crate::fair_share::DEFERRED;
 use crate::new_key_rate::MAX_NEW_KEYS_PER_ADDRESS;
 use crate::printable::{LogForm, LogWriter};
@@ -34,11 +35,13 @@ const COUNTERS: [&str; 11] = [
     DEFERRED,
 ];
 /// Settings that refuse requests.
-const SHED_REASONS: [&str; 5] = [
+const SHED_REASONS: [&str; 7] = [
     "max_requests",
     MAX_REQUESTS_PER_ADDRESS,
     MAX_ABANDONED_REQUESTS,
     MAX_NEW_KEYS_PER_ADDRESS,
+    MAX_BUFFERED_BYTES_PER_ADDRESS,
+    MAX_BUFFERED_BYTES,
     "max_upstream_connections",
 ];
 /// Settings that refuse connections.
@@ -100,5 +103,6 @@ pub(crate) fn metrics() -> Result<PrometheusHandle> {
     }
     metrics::gauge!("selfsame_in_flight").set(0.0);
     metrics::gauge!(ABANDONED).set(0.0);
+    metrics::gauge!(BUFFERED).set(0.0);
     Ok(handle)
 }

@@ -5,6 +5,8 @@
 
 use bytes::Bytes;
 
+use crate::buffer_limit::UNCOUNTED_BYTES;
+
 /// Capacity of the first allocation.
 const CAPACITY_MIN: usize = 512;
 
@@ -27,21 +29,38 @@ impl BodyBuffer {
             self.single = piece;
             return;
         }
+        let capacity = self.capacity_with(&piece, to_come);
         let first = std::mem::take(&mut self.single);
-        self.reserve(first.len() + piece.len(), to_come);
+        self.joined.reserve_exact(capacity - self.joined.len());
         self.joined.extend_from_slice(&first);
         self.joined.extend_from_slice(&piece);
     }
 
-    /// Makes room for `more` bytes now, and for some of those that follow.
-    fn reserve(&mut self, more: usize, to_come: Option<u64>) {
-        let needed = self.joined.len() + more;
-        if needed > self.joined.capacity() {
-            let to_come = to_come.and_then(|bytes| usize::try_from(bytes).ok());
-            let whole = to_come.map_or(usize::MAX, |to_come| needed.saturating_add(to_come));
-            let wanted = needed.saturating_mul(2).max(CAPACITY_MIN).min(whole);
-            self.joined.reserve_exact(wanted - self.joined.len());
+    /// Number of bytes that were collected.
+    pub(crate) fn len(&self) -> usize {
+        self.single.len() + self.joined.len()
+    }
+
+    /// Bytes that are held once `piece` is appended, behind which at most `to_come` follow.
+    pub(crate) fn held_with(&self, piece: &Bytes, to_come: Option<u64>) -> usize {
+        match (self.len(), piece.len()) {
+            (_, 0) => self.single.len() + self.joined.capacity(),
+            (0, len) => len,
+            _ => self.capacity_with(piece, to_come),
         }
+    }
+
+    /// Capacity for what was collected and `piece`, and for some of what follows.
+    fn capacity_with(&self, piece: &Bytes, to_come: Option<u64>) -> usize {
+        let needed = self.len() + piece.len();
+        if needed <= self.joined.capacity() {
+            return self.joined.capacity();
+        }
+        let to_come = to_come.and_then(|bytes| usize::try_from(bytes).ok());
+        let whole = to_come.map_or(usize::MAX, |to_come| needed.saturating_add(to_come));
+        let twice = needed.saturating_mul(2).max(CAPACITY_MIN).min(whole);
+        // A small body takes no room that is counted.
+        if needed <= UNCOUNTED_BYTES { twice.min(UNCOUNTED_BYTES) } else { twice }
     }
 
     /// All that was collected, in one piece.
@@ -62,9 +81,11 @@ mod tests {
     fn collected(pieces: impl IntoIterator<Item = Bytes>) -> BodyBuffer {
         let mut buffer = BodyBuffer::default();
         for piece in pieces {
+            let told = buffer.held_with(&piece, None);
             buffer.push(piece, None);
-            let collected = buffer.single.len() + buffer.joined.len();
+            let collected = buffer.len();
             let held = buffer.single.len() + buffer.joined.capacity();
+            assert_eq!(told, held);
             assert!(held <= (2 * collected).max(CAPACITY_MIN), "{held} for {collected}");
         }
         buffer

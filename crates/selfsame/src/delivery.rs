@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::body::{BoxError, Pumped, ResponseBody};
+use crate::buffer_limit::{BufferAllowance, hold};
 use crate::dialect::Dialect;
 use crate::engine::Engine;
 use crate::outcome::Served;
@@ -51,16 +52,11 @@ impl<R, E> Delivery<R, E> {
         Self { reply: Reply::Panic(payload), pump: None }
     }
 
-    /// An answer too large to keep: `begun` and then `rest`, as it comes.
-    pub(crate) fn pumped(
-        parts: Parts,
-        begun: Vec<Bytes>,
-        rest: Pin<Box<R>>,
-        deadline: Instant,
-    ) -> Self {
+    /// An answer too large to keep, as it comes.
+    pub(crate) fn pumped(parts: Parts, body: Pumping<R>, deadline: Instant) -> Self {
         let (client, frames) = mpsc::channel(FRAMES_MAX);
         let response = Response::from_parts(parts, ResponseBody::pumped(frames));
-        let pump = Pump { client, begun, rest, deadline };
+        let pump = Pump { client, body, deadline };
         Self { reply: Reply::Response(response), pump: Some(pump) }
     }
 
@@ -118,9 +114,16 @@ pub(crate) async fn await_reply<R, E>(
 /// Passes a large answer on, and drains it if the client goes: the work behind it is to end.
 struct Pump<R> {
     client: mpsc::Sender<Pumped>,
-    begun: Vec<Bytes>,
-    rest: Pin<Box<R>>,
+    body: Pumping<R>,
     deadline: Instant,
+}
+
+/// The body of a large answer: what was read of it, and what is still to come.
+pub(crate) struct Pumping<R> {
+    pub(crate) begun: Vec<Bytes>,
+    pub(crate) rest: Pin<Box<R>>,
+    /// Counts what waits for the client.
+    pub(crate) allowance: Option<BufferAllowance>,
 }
 
 impl<R> Pump<R>
@@ -129,14 +132,15 @@ where
     R::Error: Into<BoxError>,
 {
     async fn run(self) {
-        let Self { client, begun, mut rest, deadline } = self;
+        let Self { client, body: Pumping { begun, mut rest, allowance }, deadline } = self;
+        let counted = |data| hold(allowance.as_ref(), data);
         let _late = timeout_at(deadline, async {
             for data in begun {
                 let _gone = client.send(Pumped::Frame(Frame::data(data))).await;
             }
             loop {
                 let step = match rest.frame().await {
-                    Some(Ok(frame)) => Pumped::Frame(frame),
+                    Some(Ok(frame)) => Pumped::Frame(frame.map_data(counted)),
                     Some(Err(error)) => Pumped::Broken(error.into()),
                     None => Pumped::End,
                 };

@@ -38,6 +38,7 @@ pub mod admin;
 mod background;
 mod body;
 mod body_buffer;
+mod buffer_limit;
 mod collect;
 mod delivery;
 mod dialect;
@@ -81,6 +82,7 @@ mod wait;
 
 pub use abandoned::{Abandoned, Completing, Ending};
 pub use body::{BoxError, RequestBody, ResponseBody};
+pub use buffer_limit::{BufferAllowance, BufferExcess, BufferLimit};
 pub use dialect::{Dialect, InvalidOrigin, Origin, Profile};
 pub use engine::Idempotency;
 pub use layer::IdempotencyLayer;

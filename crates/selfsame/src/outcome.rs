@@ -101,6 +101,8 @@ pub enum Served {
     MissingTenant,
     /// Its body was too large, did not arrive, or was a stream of messages.
     BadBody,
+    /// Its client, or all clients together, had too many bytes in memory.
+    TooManyBytes,
     /// A person decides about its key.
     Held,
     /// Its tenant had too many keys or runs.
@@ -141,6 +143,7 @@ impl Served {
             Self::InvalidKey => "invalid_key",
             Self::MissingTenant => "missing_tenant",
             Self::BadBody => "bad_body",
+            Self::TooManyBytes => "too_many_bytes",
             Self::Held => "held",
             Self::TooManyKeys => "too_many_keys",
             Self::Expired => "expired",

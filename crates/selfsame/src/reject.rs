@@ -8,6 +8,7 @@ use selfsame_core::{Difference, InvalidKey, Problem, ProblemDetails, RecordId};
 use serde_json::json;
 
 use crate::body::ResponseBody;
+use crate::buffer_limit::BufferExcess;
 use crate::dialect::Dialect;
 use crate::outcome::Served;
 use crate::quota::Excess;
@@ -30,6 +31,8 @@ pub(crate) enum Refusal {
         bytes_max: usize,
     },
     BodyIncomplete,
+    /// No more bytes may be held in memory for the client, or for all.
+    NoRoom(BufferExcess),
     StreamingCall,
     /// With what differs, where that is told.
     Reused(Option<Box<Difference>>),
@@ -130,6 +133,12 @@ fn explain(refusal: &Refusal) -> (Problem, Served, String) {
             Served::BadBody,
             "the body ended early or could not be read; send the whole request again".into(),
         ),
+        Refusal::NoRoom(BufferExcess::Client(detail)) => {
+            (Problem::TooManyRequests, Served::TooManyBytes, (*detail).into())
+        }
+        Refusal::NoRoom(BufferExcess::Whole(detail)) => {
+            (Problem::Overloaded, Served::TooManyBytes, (*detail).into())
+        }
         Refusal::StreamingCall => (
             Problem::StreamingCall,
             Served::BadBody,

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tower_service::Service;
 
 use crate::body::{BoxError, RequestBody, ResponseBody};
+use crate::buffer_limit::BufferAllowance;
 use crate::delivery::{Delivery, Reply, await_reply};
 use crate::dialect::Dialect;
 use crate::engine::Seen;
@@ -181,7 +182,8 @@ impl<S> Asking<S> {
             Err(refusal) => return Begun::Answered(reject::answer(&refusal, dialect)),
         };
         if let Some(found) = steps::answered(engine, &asked.ask, policy) {
-            return Begun::Answered(steps::replay(found, policy, dialect));
+            let allowance = asked.request.parts.extensions.get();
+            return Begun::Answered(steps::replay(found, allowance, policy, dialect));
         }
         asked.ask.keepsake = steps::keepsake(&asked, engine, policy);
         let (route, dialect) = (route.clone(), dialect.clone());
@@ -217,6 +219,7 @@ where
         let Asked { mut ask, request, preferred_wait, .. } = asked;
         Box::pin(async move {
             let (engine, policy) = (&*route.engine, &*route.policy);
+            let allowance = request.parts.extensions.get::<BufferAllowance>().cloned();
             // In a block of its own, because what is settled is large; and boxed is what hardly anyone comes
             // to: those who run would hold room for both.
             let (run, waited) = 'turn: {
@@ -241,7 +244,10 @@ where
                         let run = Run::new(claim.start(), place, engine, Some(&route));
                         break 'turn (run, waited);
                     }
-                    Settled::Replay(found) => Delivery::of(steps::replay(*found, policy, &dialect)),
+                    Settled::Replay(found) => {
+                        let allowance = allowance.as_ref();
+                        Delivery::of(steps::replay(*found, allowance, policy, &dialect))
+                    }
                     Settled::Busy { .. } => {
                         Delivery::of(reject::about(Some(&ask.id), &Refusal::Busy, &dialect))
                     }
@@ -262,6 +268,7 @@ where
             // Boxed, so that those who wait for their turn do not hold room for a run.
             let running = Box::pin(steps::run(inner, request, &run, deadline));
             let recorder = Recorder::new(&run, (engine, policy, &dialect), is_abandoned);
+            let recorder = recorder.within(allowance.as_ref());
             let recorded = Box::pin(async { recorder.record(running.await, deadline).await });
             let delivery = recorded.await;
             drop(alive);

@@ -7,6 +7,11 @@ pub(super) fn preface(settings: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// A client's word that the server's settings count: its larger windows do from then on.
+pub(super) fn settings_taken() -> Vec<u8> {
+    frame(0x4, 0x1, 0, &[])
+}
+
 /// The setting that gives every stream a window of this size.
 pub(super) fn initial_window(size: u32) -> [u8; 6] {
     let [a, b, c, d] = size.to_be_bytes();

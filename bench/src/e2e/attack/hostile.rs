@@ -33,6 +33,10 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const STREAMS: u32 = 25;
 /// Size of a body that is announced and never comes to its end.
 const NEVER_SENT: usize = 1_000_000;
+/// Size of a frame that every server takes.
+const FRAME_BYTES: usize = 16 * 1024;
+/// Bytes of a body that are sent at once: fewer than the window of a stream.
+const WINDOW_BYTES: usize = 12 * FRAME_BYTES;
 /// Size that a packed body has once it is unpacked.
 const UNPACKED_BYTES: usize = 1_000_000;
 const CHUNKED_BYTES: usize = 20_000;
@@ -42,6 +46,8 @@ const PIPELINED: usize = 16;
 const SLOW_STEP: Duration = Duration::from_secs(1);
 /// Pause before an abandoned request is reset: it must have begun to run.
 const RUNS_AFTER: Duration = Duration::from_millis(5);
+/// Pause in which the gateway takes a part of a request and grants a window for the next one.
+const WINDOW_AFTER: Duration = Duration::from_millis(500);
 /// Pause before a connection is opened again that the gateway closed or refused.
 const REOPEN_AFTER: Duration = Duration::from_millis(100);
 
@@ -51,9 +57,13 @@ pub(crate) enum Attack {
     SlowHeads,
     SlowBodies,
     SlowStreams,
+    UnfinishedBodies,
+    UnfinishedStreams,
     AbandonedRuns,
     ControlFrames,
     UnreadResponses,
+    UnreadFirstResponses,
+    UnfinishedHeads,
     LargeHeads,
     PackedBodies,
     TinyChunks,
@@ -95,9 +105,12 @@ impl Attack {
         const REQUESTS: &str = "selfsame_requests_total";
         const REPLAYED: &str = r#"/hostile",outcome="replayed""#;
         let (line, least) = match self {
-            Self::SlowHeads => ([CUT, r#""head""#], 500.0),
+            Self::SlowHeads | Self::UnfinishedHeads => ([CUT, r#""head""#], 500.0),
             Self::SlowBodies | Self::SlowStreams => {
                 ([SHED, r#""max_requests_per_address""#], 100.0)
+            }
+            Self::UnfinishedBodies | Self::UnfinishedStreams | Self::UnreadFirstResponses => {
+                ([SHED, r#""max_buffered_bytes_per_address""#], 100.0)
             }
             Self::AbandonedRuns => (["selfsame_abandoned_requests", ""], 1000.0),
             // A busy address gets the answers late, or none in time.
@@ -240,6 +253,33 @@ async fn connection(attack: Attack, target: &Target, number: u64) -> io::Result<
                 streams().flat_map(|stream| frames::data(stream, b"0", false)).collect();
             drip(from, to, &first, &rest).await
         }
+        Attack::UnfinishedBodies => {
+            let mut request = post(HOSTILE_PATH, &target.next_key(), "", &[b'0'; NEVER_SENT]);
+            request.pop();
+            send_and_wait(from, to, [request]).await
+        }
+        Attack::UnfinishedStreams => {
+            let mut first = frames::preface(&[]);
+            first.extend(frames::post(1, HOSTILE_PATH, &target.next_key(), NEVER_SENT));
+            let body = [b'0'; NEVER_SENT - 1];
+            let parted = |part: &[u8]| {
+                part.chunks(FRAME_BYTES).flat_map(|part| frames::data(1, part, false)).collect()
+            };
+            let parts = [first, frames::settings_taken()].into_iter();
+            let parts = parts.chain(body.chunks(WINDOW_BYTES).map(parted));
+            send_and_wait(from, to, parts).await
+        }
+        Attack::UnreadFirstResponses => {
+            let mut request = frames::preface(&frames::initial_window(0));
+            request.extend(frames::post(1, LARGE_PATH, &target.next_key(), 2));
+            request.extend(frames::data(1, b"{}", true));
+            send_and_wait(from, to, [request]).await
+        }
+        Attack::UnfinishedHeads => {
+            let mut request = large_head();
+            request.pop();
+            send_and_wait(from, to, [request]).await
+        }
         Attack::AbandonedRuns => abandon(target, from, to).await,
         Attack::ControlFrames => {
             flood(from, to, frames::preface(&[]), || frames::ping().repeat(100)).await
@@ -293,6 +333,25 @@ async fn drip(
             sleep(SLOW_STEP).await;
             to.write_all(rest).await?;
         }
+    };
+    tokio::select! {
+        ended = write => ended,
+        ended = drain(from) => ended,
+    }
+}
+
+/// Sends a request in parts, and reads until the gateway closes.
+async fn send_and_wait(
+    from: OwnedReadHalf,
+    mut to: OwnedWriteHalf,
+    parts: impl IntoIterator<Item = Vec<u8>>,
+) -> io::Result<()> {
+    let write = async {
+        for part in parts {
+            to.write_all(&part).await?;
+            sleep(WINDOW_AFTER).await;
+        }
+        std::future::pending().await
     };
     tokio::select! {
         ended = write => ended,

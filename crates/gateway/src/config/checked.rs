@@ -105,7 +105,6 @@ pub(super) fn check(
     let audit = audit::read(root.child(&AUDIT), &store, &mut mistakes);
     let encryption = encryption::read(root.child(&ENCRYPTION), &mut mistakes);
     let jwt = jwt::read(root.child(&JWT), &mut mistakes);
-    let limits = limits::read(root.child(&LIMITS), &mut mistakes);
     let forward_auth = forward_auth::read(root.child(&FORWARD_AUTH), &mut mistakes);
     let admin = read_admin(&mut root, overrides, listen, &mut mistakes);
     let checkpoints = read_checkpoints(&mut root, listen, &admin, &mut mistakes);
@@ -121,6 +120,10 @@ pub(super) fn check(
         needs_auth: !root.child(&FORWARD_AUTH).is_written(),
     };
     let (defaults, routes) = read_routes(&mut root, &around, &mut mistakes);
+    let settings = routes.iter().map(|route| &route.settings).chain([&defaults]);
+    let body_bytes_max = settings.map(|settings| settings.request_bytes_max).max();
+    let body_bytes_max = body_bytes_max.expect("there are always defaults");
+    let limits = limits::read(root.child(&LIMITS), body_bytes_max, &mut mistakes);
     let of_routes = routes.iter().filter_map(|route| route.upstream.as_ref());
     let asked = forward_auth.as_ref().map(|auth| &auth.service);
     let mut behind = of_routes.chain(upstream.as_ref()).chain(asked);

@@ -6,7 +6,9 @@ use toml::de::DeValue;
 
 use super::file::Section;
 use super::mistakes::Mistakes;
-use super::values::{DURATION, Kind, SIZE, SIZE_OR_OFF, Wrong, because, choice, integer};
+use super::values::{
+    DURATION, Kind, MEMORY_SIZE, SIZE, SIZE_OR_OFF, Wrong, because, choice, integer,
+};
 
 /// How much clients may take, and how long they may take for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +25,10 @@ pub struct Limits {
     pub max_abandoned_requests: usize,
     /// `max_new_keys_per_address`: new keys per second of one address; no limit where it is off.
     pub max_new_keys_per_address: Option<u32>,
+    /// `max_buffered_bytes`: bytes of requests and responses in memory.
+    pub max_buffered_bytes: usize,
+    /// `max_buffered_bytes_per_address`: those of one address.
+    pub max_buffered_bytes_per_address: usize,
     /// `max_upstream_connections`: the limit of connections to one upstream.
     pub max_upstream_connections: usize,
     /// `max_streams`: how many of them over one connection of HTTP/2.
@@ -57,6 +63,8 @@ impl Default for Limits {
             max_requests_per_address: Limits::requests_share(requests_max),
             max_abandoned_requests: Limits::requests_share(requests_max),
             max_new_keys_per_address: Some(1000),
+            max_buffered_bytes: Self::BUFFERED_BYTES,
+            max_buffered_bytes_per_address: Self::BUFFERED_BYTES_PER_ADDRESS,
             max_upstream_connections: Self::UPSTREAM_CONNECTIONS,
             streams_max: 250,
             headers_max: Self::HEADERS_MAX,
@@ -77,6 +85,10 @@ impl Limits {
     pub const HEADERS_MAX: usize = 100;
     /// Default of `max_upstream_connections`, unless `max_requests` is more.
     const UPSTREAM_CONNECTIONS: usize = 10_000;
+    /// Default of `max_buffered_bytes`, unless one body or one address may be larger.
+    const BUFFERED_BYTES: usize = 512 * 1024 * 1024;
+    /// Default of `max_buffered_bytes_per_address`, unless one body may be larger or the whole is less.
+    const BUFFERED_BYTES_PER_ADDRESS: usize = 64 * 1024 * 1024;
 
     /// Default share of one address in `max_connections`.
     pub(crate) fn connections_share(all: usize) -> usize {
@@ -138,8 +150,12 @@ fn count(value: &DeValue<'_>, max: u64) -> Result<usize, Wrong> {
     }
 }
 
-/// What `section` says, and the defaults where it says nothing.
-pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits {
+/// What `section` says, and the defaults where it says nothing. A body may have `body_bytes_max`.
+pub(super) fn read(
+    mut section: Section<'_>,
+    body_bytes_max: usize,
+    mistakes: &mut Mistakes,
+) -> Limits {
     let mut limits = Limits::default();
     section.set("max_connections", &MANY, &mut limits.connections_max);
     section.set("max_requests", &MANY, &mut limits.requests_max);
@@ -152,6 +168,7 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits 
     section.set("max_new_keys_per_address", &MANY_OR_OFF, &mut limits.max_new_keys_per_address);
     limits.max_upstream_connections = Limits::UPSTREAM_CONNECTIONS.max(limits.requests_max);
     section.set("max_upstream_connections", &MANY, &mut limits.max_upstream_connections);
+    read_buffers(&mut section, body_bytes_max, &mut limits);
     section.set("max_streams", &STREAMS, &mut limits.streams_max);
     section.set("max_headers", &SOME, &mut limits.headers_max);
     section.set("max_header_bytes", &HEAD_BYTES, &mut limits.header_bytes_max);
@@ -166,6 +183,25 @@ pub(super) fn read(mut section: Section<'_>, mistakes: &mut Mistakes) -> Limits 
     limits
 }
 
+/// The bytes in memory. The largest body must fit, or its route would take none of that size.
+fn read_buffers(section: &mut Section<'_>, body_bytes_max: usize, limits: &mut Limits) {
+    const WHOLE: &str = "max_buffered_bytes";
+    const PER_ADDRESS: &str = "max_buffered_bytes_per_address";
+    let whole = section.get(WHOLE, &MEMORY_SIZE);
+    let per_address = section.get(PER_ADDRESS, &MEMORY_SIZE);
+    let least = Limits::BUFFERED_BYTES.max(body_bytes_max).max(per_address.unwrap_or_default());
+    limits.max_buffered_bytes = whole.unwrap_or(least);
+    let share = Limits::BUFFERED_BYTES_PER_ADDRESS.min(limits.max_buffered_bytes);
+    limits.max_buffered_bytes_per_address = per_address.unwrap_or(share.max(body_bytes_max));
+    for (name, bytes) in [(WHOLE, whole), (PER_ADDRESS, per_address)] {
+        if bytes.is_some_and(|bytes| bytes < body_bytes_max) {
+            let text =
+                format!("must be at least the largest max_request_body, {body_bytes_max} bytes");
+            section.clash(&[name], text);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::tests::load;
@@ -178,7 +214,8 @@ mod tests {
             answer_timeout = '8s'\nwrite_timeout = '9s'\nidle_timeout = '10s'\n\
             max_connections_per_address = 11\nmax_requests_per_address = 12\n\
             max_abandoned_requests = 13\nmax_upstream_connections = 14\nmin_body_rate = '15KiB'\n\
-            tunnel_idle_timeout = '16s'\nmax_new_keys_per_address = 17";
+            tunnel_idle_timeout = '16s'\nmax_new_keys_per_address = 17\n\
+            max_buffered_bytes = '2GiB'\nmax_buffered_bytes_per_address = '18MiB'";
         let config = load(&format!("upstream = 'http://a'\n[limits]\n{text}")).expect("valid");
         let expected = Limits {
             connections_max: 1,
@@ -195,6 +232,8 @@ mod tests {
             max_requests_per_address: 12,
             max_abandoned_requests: 13,
             max_new_keys_per_address: Some(17),
+            max_buffered_bytes: 2 << 30,
+            max_buffered_bytes_per_address: 18 << 20,
             max_upstream_connections: 14,
             min_body_rate: Some(15 * 1024),
             tunnel_idle_timeout: Duration::from_secs(16),
@@ -228,6 +267,31 @@ mod tests {
     }
 
     #[test]
+    fn bytes_in_memory_have_room_for_the_largest_body() {
+        const MIB: usize = 1 << 20;
+        let load = |text: &str| load(&format!("upstream = 'http://a'\n{text}"));
+        let read = |text: &str| {
+            let limits = load(text).expect("valid").limits;
+            (limits.max_buffered_bytes / MIB, limits.max_buffered_bytes_per_address / MIB)
+        };
+        assert_eq!(read(""), (512, 64));
+        assert_eq!(read("[limits]\nmax_buffered_bytes = '32MiB'"), (32, 32));
+        assert_eq!(read("[limits]\nmax_buffered_bytes_per_address = '1GiB'"), (1024, 1024));
+        let large = "[[route]]\nmatch = '/large'\nmax_request_body = '900MiB'";
+        assert_eq!(read(large), (900, 900));
+        assert_eq!(read(&format!("[limits]\nmax_buffered_bytes = '900MiB'\n{large}")), (900, 900));
+        for name in ["max_buffered_bytes", "max_buffered_bytes_per_address"] {
+            let said =
+                load(&format!("[limits]\n{name} = '899MiB'\n{large}")).expect_err("a mistake");
+            let expected = format!(
+                "3:{}: limits.{name}: must be at least the largest max_request_body, 943718400 bytes",
+                name.len() + 4
+            );
+            assert!(said.to_string().contains(&expected), "{said}");
+        }
+    }
+
+    #[test]
     fn a_wrong_limit_says_what_is_wrong() {
         let table = [
             ("max_requests = 0", "from 1 to 1000000, without quotes, found the integer 0"),
@@ -242,6 +306,10 @@ mod tests {
             ("max_new_keys_per_address = 0", "from 1 to 1000000, without quotes, or \"off\""),
             ("max_new_keys_per_address = 1000001", "from 1 to 1000000"),
             ("max_new_keys_per_address = 'none'", "or \"off\", found \"none\""),
+            ("max_buffered_bytes = 0", "must be more than zero"),
+            ("max_buffered_bytes = 'off'", "expected a size like \"512MiB\""),
+            ("max_buffered_bytes_per_address = '1025GiB'", "must be at most 1024GiB"),
+            ("max_buffered_bytes_per_address = 1048575", "the largest max_request_body, 1048576"),
             ("min_body_rate = '2MiB'", "must be at most 1MiB"),
             ("min_body_rate = 0", "must be more than zero"),
             ("head_timeout = '0s'", "must be longer than zero"),

@@ -58,6 +58,7 @@ pub(super) const LIMITS: Vocabulary = Vocabulary {
         &["max_connections", "max_requests", "max_streams", "max_headers", "max_header_bytes"],
         &["max_connections_per_address", "max_requests_per_address", "max_abandoned_requests"],
         &["max_new_keys_per_address", "max_upstream_connections", "min_body_rate"],
+        &["max_buffered_bytes", "max_buffered_bytes_per_address"],
         &["head_timeout", "body_timeout", "answer_timeout", "write_timeout", "idle_timeout"],
         &["tunnel_idle_timeout"],
     ],

@@ -148,6 +148,18 @@ pub(super) const SIZE_OR_OFF: Kind<Option<usize>> = Kind {
     },
 };
 
+/// Of what many requests hold together.
+pub(super) const MEMORY_SIZE: Kind<usize> = Kind {
+    expected: r#"a size like "512MiB", "2GiB" or 67108864 (bytes)"#,
+    read: |value| match bytes(value)? {
+        0 => Err(because("must be more than zero")),
+        bytes if bytes > MEMORY_SIZE_MAX => Err(because("must be at most 1024GiB")),
+        bytes => usize::try_from(bytes).map_err(|_| because("is more than this machine can have")),
+    },
+};
+
+const MEMORY_SIZE_MAX: u64 = 1 << 40;
+
 /// None where it is off.
 pub(super) const DISK_SIZE_OR_OFF: Kind<Option<u64>> = Kind {
     expected: r#"a size like "64GiB" or "500MB", or "off""#,

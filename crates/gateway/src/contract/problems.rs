@@ -181,14 +181,15 @@ fn explain(problem: Problem) -> (&'static str, &'static str) {
             "Wait for as long as `Retry-After` says, then send the same request with the same key.",
         ),
         Problem::Overloaded => (
-            "This one was not looked at, and its key is as it was.",
+            "Nothing was done for this one, and its key is as it was.",
             "Wait for as long as `Retry-After` says, then send the same request with the same key.",
         ),
         Problem::TooManyRequests => (
             "Your address has as many requests under way as it may, those that you no longer wait for \
-             included. This one was not looked at, and its key is as it was.",
-            "Wait for as long as `Retry-After` says, then send the same request with the same key. Send \
-             fewer at a time.",
+             included, or their bodies and responses take as much memory as they may. Nothing was done for \
+             this one, and its key is as it was.",
+            "Read the responses that you are sent. Wait for as long as `Retry-After` says, then send the same \
+             request with the same key. Send fewer at a time.",
         ),
         Problem::RecordDamaged => (
             "It is neither given out nor done again until the people behind this service have \

@@ -18,6 +18,8 @@ const LIMITS: Limits = Limits {
     max_requests_per_address: 1,
     max_abandoned_requests: 1,
     max_new_keys_per_address: Some(1),
+    max_buffered_bytes: 1,
+    max_buffered_bytes_per_address: 1,
     max_upstream_connections: 1,
     streams_max: 1,
     headers_max: 1,

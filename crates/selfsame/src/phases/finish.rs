@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use super::{PhaseError, Phases, Transaction};
 use crate::body::BoxError;
+use crate::buffer_limit::HeldBytes;
 use crate::collect::{Collected, collect};
 use crate::outcome::Outcome;
 use crate::policy::Policy;
@@ -55,7 +56,7 @@ impl Phases {
             return Err(not_kept());
         }
         let (data, trailers) = match whole(body, policy).await {
-            Collected::Whole { data, trailers } => (data, trailers),
+            Collected::Whole { data, trailers, .. } => (data, trailers),
             Collected::Over { .. } => return Err(not_kept()),
             Collected::Panicked(payload) => std::panic::resume_unwind(payload),
             Collected::Broken => {
@@ -109,5 +110,6 @@ fn not_committed(source: BoxError) -> PhaseError {
 }
 
 async fn whole<B: Body<Data = Bytes>>(body: B, policy: &Policy) -> Collected<B> {
-    collect(body, policy.answer_bytes_max, Instant::now() + policy.run_timeout).await
+    let deadline = Instant::now() + policy.run_timeout;
+    collect(body, policy.answer_bytes_max, HeldBytes::default(), deadline).await
 }

@@ -15,6 +15,7 @@ use selfsame_core::{
 
 use super::{Apart, Identity, has_no_other_key};
 use crate::body::RequestBody;
+use crate::buffer_limit::{BufferAllowance, HeldBytes};
 use crate::collect::{Read, read};
 use crate::grpc;
 use crate::original_uri::OriginalUri;
@@ -56,20 +57,35 @@ where
 {
     let (bytes_max, time) = (policy.request_bytes_max, policy.response_timeout);
     // Whoever announces too much need not send it first.
-    let announces_more = announces_more_than(bytes_max, &parts.headers);
+    let fits = fits(&parts, bytes_max);
+    let held = HeldBytes::of_request(parts.extensions.get());
     let whole = async move {
-        if announces_more {
-            return Err(Refusal::BodyTooLarge { bytes_max });
-        }
+        fits?;
         let body = pin!(body);
         // A client that sends for ever holds memory for ever.
-        match patience::within(time, read(body, bytes_max)).await {
-            Some(Read::Whole { data, trailers }) => Ok(Whole { data, trailers }),
+        match patience::within(time, read(body, bytes_max, held)).await {
+            Some(Read::Whole { data, trailers, held }) => {
+                Ok(Whole { data: held.guard(data), trailers })
+            }
             Some(Read::Over { .. }) => Err(Refusal::BodyTooLarge { bytes_max }),
+            Some(Read::NoRoom(excess)) => Err(Refusal::NoRoom(excess)),
             Some(Read::Broken) | None => Err(Refusal::BodyIncomplete),
         }
     };
     (parts, whole)
+}
+
+/// Tells if a body of the length that its headers announce may come.
+fn fits(parts: &Parts, bytes_max: usize) -> Result<(), Refusal> {
+    let announced = announced_length(&parts.headers).unwrap_or_default();
+    let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+    if announced > bytes_max {
+        return Err(Refusal::BodyTooLarge { bytes_max });
+    }
+    match parts.extensions.get::<BufferAllowance>() {
+        Some(allowance) => allowance.check(announced).map_err(Refusal::NoRoom),
+        None => Ok(()),
+    }
 }
 
 /// The request as it is asked for.
@@ -108,9 +124,11 @@ pub(crate) fn ask(identity: Identity, fingerprint: Fingerprint, policy: &Policy)
 
 /// Whether the headers say already that the body is longer than `bytes_max`.
 pub(crate) fn announces_more_than(bytes_max: usize, headers: &HeaderMap) -> bool {
-    let announced = headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok());
-    let announced = announced.and_then(|length| length.parse::<u64>().ok());
-    announced.is_some_and(|length| length > bytes_max as u64)
+    announced_length(headers).is_some_and(|length| length > bytes_max as u64)
+}
+
+fn announced_length(headers: &HeaderMap) -> Option<u64> {
+    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
 /// Which request this is.

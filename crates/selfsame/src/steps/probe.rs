@@ -15,6 +15,7 @@ use tower_service::Service;
 use super::replay::answer_to_keep;
 use super::{ClaimContext, Settled, claim};
 use crate::body::{BoxError, RequestBody};
+use crate::buffer_limit::HeldBytes;
 use crate::collect::{Collected, collect};
 use crate::patience;
 use crate::policy::Policy;
@@ -103,14 +104,16 @@ where
     let (parts, body) = response.into_parts();
     match parts.status {
         StatusCode::NOT_FOUND => Some(Verdict::Free),
-        StatusCode::OK => match collect(body, policy.answer_bytes_max, until).await {
-            Collected::Whole { data, trailers } => {
-                let answer: Answer =
-                    answer_to_keep(&parts, AnswerBody::Kept(data), trailers, policy);
-                Some(Verdict::Complete(answer))
+        StatusCode::OK => {
+            match collect(body, policy.answer_bytes_max, HeldBytes::default(), until).await {
+                Collected::Whole { data, trailers, .. } => {
+                    let answer: Answer =
+                        answer_to_keep(&parts, AnswerBody::Kept(data), trailers, policy);
+                    Some(Verdict::Complete(answer))
+                }
+                Collected::Over { .. } | Collected::Broken | Collected::Panicked(_) => None,
             }
-            Collected::Over { .. } | Collected::Broken | Collected::Panicked(_) => None,
-        },
+        }
         _ => None,
     }
 }

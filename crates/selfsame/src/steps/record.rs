@@ -19,8 +19,9 @@ use tokio::time::Instant;
 use super::replay::{answer_to_keep, of_the_moment, replay};
 use super::run::Ran;
 use crate::body::{BoxError, ResponseBody};
+use crate::buffer_limit::{BufferAllowance, HeldBytes, hold};
 use crate::collect::{Collected, collect};
-use crate::delivery::Delivery;
+use crate::delivery::{Delivery, Pumping};
 use crate::dialect::Dialect;
 use crate::engine::Engine;
 use crate::expires;
@@ -38,6 +39,8 @@ pub(crate) struct Recorder<'a> {
     policy: &'a Policy,
     dialect: &'a Dialect,
     is_abandoned: bool,
+    /// Counts the bytes of the response.
+    allowance: Option<&'a BufferAllowance>,
 }
 
 /// When a claim ends that has no answer to keep.
@@ -66,7 +69,12 @@ impl<'a> Recorder<'a> {
         (engine, policy, dialect): (&'a Engine, &'a Policy, &'a Dialect),
         is_abandoned: bool,
     ) -> Self {
-        Self { run, engine, policy, dialect, is_abandoned }
+        Self { run, engine, policy, dialect, is_abandoned, allowance: None }
+    }
+
+    /// The same, for a client with this allowance.
+    pub(crate) fn within(self, allowance: Option<&'a BufferAllowance>) -> Self {
+        Self { allowance, ..self }
     }
 }
 
@@ -127,6 +135,7 @@ impl Recorder<'_> {
         let AnswerBody::Kept(body) = answer.body else {
             unreachable!("an answer that is not kept is not committed by a handler")
         };
+        let body = hold(self.allowance, body);
         let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
         *response.status_mut() = answer.status;
         *response.headers_mut() = answer.headers;
@@ -185,20 +194,22 @@ impl Recorder<'_> {
         R::Error: Into<BoxError>,
     {
         let (parts, body) = response.into_parts();
-        let (data, trailers) = match self.collect(&parts, body, deadline).await {
-            Collected::Whole { data, trailers } => (data, trailers),
+        let (data, trailers, held) = match self.collect(&parts, body, deadline).await {
+            Collected::Whole { data, trailers, held } => (data, trailers, held),
             // Too long to be held back until its status is known.
             other => return self.keep(parts, other, deadline).await,
         };
         let outcome = Outcome::told_by_trailers(&trailers);
         let Some(release) = release_after(outcome, self.policy) else {
-            return self.keep(parts, Collected::Whole { data, trailers }, deadline).await;
+            let collected = Collected::Whole { data, trailers, held };
+            return self.keep(parts, collected, deadline).await;
         };
         if outcome == Outcome::AnswerLost {
             return self.answer_lost().await;
         }
         self.release(release).await;
-        Delivery::of(Response::from_parts(parts, ResponseBody::whole(data, trailers)))
+        let body = ResponseBody::whole(held.guard(data), trailers);
+        Delivery::of(Response::from_parts(parts, body))
     }
 
     /// Keeps an answer whose body is still to come.
@@ -225,7 +236,15 @@ impl Recorder<'_> {
     {
         match is_stream(parts, self.policy) {
             true => Collected::Over { begun: Vec::new(), rest: Box::pin(body) },
-            false => collect(body, self.policy.answer_bytes_max, deadline).await,
+            false => {
+                let bytes_max = self.policy.answer_bytes_max;
+                let mut held = HeldBytes::of_response(self.allowance);
+                // Counted before it comes, so that the client's next requests find no room.
+                let announced = body.size_hint().upper().filter(|bytes| *bytes <= bytes_max as u64);
+                let announced = usize::try_from(announced.unwrap_or_default()).unwrap_or_default();
+                let _never_refused = held.grow_to(announced);
+                collect(body, bytes_max, held, deadline).await
+            }
         }
     }
 
@@ -248,11 +267,15 @@ impl Recorder<'_> {
             };
             expires::say(expires_at, &mut parts.headers, self.policy);
             match collected {
-                Collected::Whole { data, trailers } => {
-                    let body = ResponseBody::whole(data, trailers);
+                Collected::Whole { data, trailers, held } => {
+                    // The store's copies do not count: they do not wait for the client.
+                    let body = ResponseBody::whole(held.guard(data), trailers);
                     Delivery::of(Response::from_parts(parts, body))
                 }
-                Collected::Over { begun, rest } => Delivery::pumped(parts, begun, rest, deadline),
+                Collected::Over { begun, rest } => {
+                    let pumped = Pumping { begun, rest, allowance: self.allowance.cloned() };
+                    Delivery::pumped(parts, pumped, deadline)
+                }
                 Collected::Broken | Collected::Panicked(_) => {
                     unreachable!("it was given up above")
                 }
@@ -355,7 +378,7 @@ impl Recorder<'_> {
     /// is as good.
     async fn told_by_the_other_run<R>(&self) -> Option<Response<ResponseBody<R>>> {
         match stored_answer(self.engine, self.claim()).await {
-            Ok(found) => Some(replay(found, self.policy, self.dialect)),
+            Ok(found) => Some(replay(found, self.allowance, self.policy, self.dialect)),
             Err(Refusal::Busy) => {
                 Some(reject::about(Some(self.id()), &Refusal::Busy, self.dialect))
             }
@@ -365,7 +388,7 @@ impl Recorder<'_> {
 
     async fn stored_truth<R>(&self) -> Response<ResponseBody<R>> {
         match stored_answer(self.engine, self.claim()).await {
-            Ok(found) => replay(found, self.policy, self.dialect),
+            Ok(found) => replay(found, self.allowance, self.policy, self.dialect),
             Err(refusal) => reject::about(Some(self.id()), &refusal, self.dialect),
         }
     }
@@ -387,7 +410,9 @@ impl Recorder<'_> {
 /// What is kept of an answer; nothing if it was lost on its way.
 fn answer_of<R>(parts: &Parts, collected: &Collected<R>, policy: &Policy) -> Option<Answer> {
     let (body, trailers) = match collected {
-        Collected::Whole { data, trailers } => (AnswerBody::Kept(data.clone()), trailers.clone()),
+        Collected::Whole { data, trailers, .. } => {
+            (AnswerBody::Kept(data.clone()), trailers.clone())
+        }
         Collected::Over { .. } => (AnswerBody::NotKept, HeaderMap::new()),
         Collected::Broken | Collected::Panicked(_) => return None,
     };

@@ -7,15 +7,17 @@ use selfsame_core::headers::{IDEMPOTENT_REPLAYED, is_hop_by_hop, is_of_the_momen
 use selfsame_core::{Answer, AnswerBody, Replay};
 
 use crate::body::ResponseBody;
+use crate::buffer_limit::{BufferAllowance, share};
 use crate::dialect::Dialect;
 use crate::expires;
 use crate::outcome::Served;
 use crate::policy::{Policy, ReplayStatus};
 use crate::reject::{self, Refusal};
 
-/// The answer, to a retry.
+/// The answer, to a retry whose client has this allowance.
 pub(crate) fn replay<B>(
     replay: Replay,
+    allowance: Option<&BufferAllowance>,
     policy: &Policy,
     dialect: &Dialect,
 ) -> Response<ResponseBody<B>> {
@@ -31,6 +33,7 @@ pub(crate) fn replay<B>(
         return reject::answer(&Refusal::NotKept { status: answer.status, location }, dialect);
     };
     dialect.fit_cors(&mut answer.headers);
+    let body = share(allowance, body);
     let mut response = Response::new(ResponseBody::whole(body, answer.trailers));
     *response.status_mut() = match (policy.replay_status, answer.status) {
         (ReplayStatus::Ok, StatusCode::CREATED | StatusCode::ACCEPTED) => StatusCode::OK,

@@ -14,6 +14,7 @@ use selfsame_core::{InvalidKey, JsonPointer, Key};
 use super::parse::{fit, missing};
 use super::{Apart, Whole, announces_more_than};
 use crate::body::RequestBody;
+use crate::buffer_limit::{BufferAllowance, HeldBytes};
 use crate::collect::{Read, read_while};
 use crate::patience;
 use crate::policy::Policy;
@@ -32,20 +33,30 @@ where
     B: Body<Data = Bytes>,
 {
     let mut body = Box::pin(body);
-    let mut look = Look::at(&parts, policy.request_bytes_max);
-    let read = read_while(body.as_mut(), |data| look.goes_on(data));
+    let bytes_max = policy.request_bytes_max;
+    let mut look = Look::at(&parts, bytes_max);
+    let held = HeldBytes::of_request(parts.extensions.get());
+    let read = read_while(body.as_mut(), bytes_max, held, |data| look.goes_on(data));
     let (data, trailers) = match patience::within(policy.response_timeout, read).await {
-        Some(Read::Whole { data, trailers }) => (data, trailers),
+        Some(Read::Whole { data, trailers, held }) => (held.guard(data), trailers),
         Some(Read::Over { .. }) if look.may_be_json() => {
-            return Sought::Refused(Refusal::BodyTooLarge { bytes_max: policy.request_bytes_max });
+            return Sought::Refused(Refusal::BodyTooLarge { bytes_max });
         }
         Some(Read::Over { begun }) => {
             return unkeyed(parts, RequestBody::begun(begun, body), policy);
         }
+        Some(Read::NoRoom(excess)) => return Sought::Refused(Refusal::NoRoom(excess)),
         Some(Read::Broken) | None => return Sought::Refused(Refusal::BodyIncomplete),
     };
     match key_in_body(&parts, &data, policy) {
-        Ok(Some(key)) => Sought::Found { key, parts, whole: Whole { data, trailers } },
+        Ok(Some(key)) => {
+            let allowance = parts.extensions.get::<BufferAllowance>();
+            // The body is here. A client that does not take its responses runs nothing more.
+            if let Some(Err(excess)) = allowance.map(|allowance| allowance.check(0)) {
+                return Sought::Refused(Refusal::NoRoom(excess));
+            }
+            Sought::Found { key, parts, whole: Whole { data, trailers } }
+        }
         Ok(None) => unkeyed(parts, RequestBody::whole(data, trailers), policy),
         Err(refusal) => Sought::Refused(refusal),
     }

@@ -3,6 +3,7 @@
 mod abandoned;
 mod admin;
 mod answers;
+mod buffers;
 mod differences;
 mod expires;
 mod faulty;
