@@ -5,7 +5,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use anyhow::{Context, Result, bail};
 use selfsame::admin::{TenantErased, TenantRequest};
 
-use super::client::AdminClient;
+use crate::commands::admin_client::AdminClient;
 use super::operator::Operator;
 use crate::printable::printable;
 

@@ -50,6 +50,13 @@ pub(super) struct Draft {
     frame: Range<usize>,
 }
 
+/// A segment, as far as the log came in it.
+pub(super) struct LogPart {
+    pub(super) segment: Arc<Segment>,
+    /// The end of its last frame.
+    pub(super) end: u64,
+}
+
 /// Where a batch was written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
@@ -86,6 +93,14 @@ impl Log {
             Position { segment: self.active.number, offset: self.end, batch: self.batch };
         let time = self.clock.as_ref().map(|clock| clock.to_keep());
         self.records.note_at(position, self.last_head, time)
+    }
+
+    /// All that is durable, the oldest segment first.
+    pub(super) fn parts(&self) -> Vec<LogPart> {
+        let ended = |sealed_at: Option<u64>| sealed_at.map(|at| at + HEAD_LEN as u64);
+        let ends = self.records.segments.sealed();
+        let part = |(segment, sealed_at)| LogPart { segment, end: ended(sealed_at).unwrap_or(self.end) };
+        ends.into_iter().map(part).collect()
     }
 
     /// Adds a frame that says that the segments before this one are not needed any more.
