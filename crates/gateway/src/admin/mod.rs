@@ -54,7 +54,7 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
     \x20               route=, since=, limit=; without any, the keys that are held\n\
     /.well-known/idempotency    the contract page, as clients read it\n\
     /api/v1/reload  POST: reads the configuration again, as SIGHUP does\n\
-    /api/v1/backup  POST {"folder": "/…"}: backs up a store in a folder; GET: the last backup\n\n\
+    /api/v1/backup  POST: backs up a store in a folder to {\"folder\": \"/…\"}; GET: the last backup\n\n\
     On the command line: selfsame keys show|free|complete|erase, selfsame store backup\n";
 
 /// Serves until the process ends: health must be told while connections drain.
