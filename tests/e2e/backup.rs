@@ -86,9 +86,11 @@ fn a_store_that_is_served_is_backed_up_and_the_copy_replays() {
     assert_eq!(later.status, 201);
     let sound = store(&copy, &["verify"]);
     assert_eq!(sound.code, Some(0), "{sound:?}");
-    let refused = binary().args(["serve", "--upstream", "http://127.0.0.1:1", "--store"]).arg(
-        format!("file:{}", copy.display()),
-    ).output().expect("it runs");
+    let refused = binary()
+        .args(["serve", "--upstream", "http://127.0.0.1:1", "--store"])
+        .arg(format!("file:{}", copy.display()))
+        .output()
+        .expect("it runs");
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(!refused.status.success() && said.contains("selfsame store restore"), "{said}");
 
@@ -158,8 +160,8 @@ fn backups_that_would_overwrite_or_that_nobody_may_ask_for_are_refused() {
 /// Waits until a backup has begun to copy.
 fn begun(copy: &Path) {
     eventually("a file is being copied", || {
-        let is_begun = copy.join("backup.incomplete").exists()
-            && copy.join("records-00000002.log").exists();
+        let is_begun =
+            copy.join("backup.incomplete").exists() && copy.join("records-00000002.log").exists();
         is_begun.then_some(())
     });
 }
@@ -271,7 +273,9 @@ fn a_store_says_what_is_in_it_and_what_room_that_takes() {
     let (_, setup) = gateway.terminate();
     let told = store(&setup.data(), &["info"]);
     assert_eq!(told.code, Some(0), "{told:?}");
-    for part in ["records   3: 0 claimed, 3 completed", "last day  3 new records", "on disk", "waste"] {
+    for part in
+        ["records   3: 0 claimed, 3 completed", "last day  3 new records", "on disk", "waste"]
+    {
         assert!(told.stdout.contains(part), "{part:?} in {told:?}");
     }
 }

@@ -156,6 +156,8 @@ async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
 fn sound(admin: &Admin) -> String {
     match admin.found_damage.places() {
         0 => "ok\n".to_owned(),
-        places => format!("ok\nthe store: verification found {places} damaged places; see the log\n"),
+        places => {
+            format!("ok\nthe store: verification found {places} damaged places; see the log\n")
+        }
     }
 }

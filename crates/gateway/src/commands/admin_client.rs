@@ -62,7 +62,8 @@ impl AdminClient {
     /// Speaks to the gateway with this configuration, as far as the options do not say otherwise.
     pub(super) fn new(options: &Options, config: &Config) -> Result<Self> {
         let scheme = if config.admin_tls.is_some() { "https" } else { "http" };
-        let address = options.admin.clone().unwrap_or(format!("{scheme}://{}", config.admin.listen));
+        let address =
+            options.admin.clone().unwrap_or(format!("{scheme}://{}", config.admin.listen));
         // Before anything else: complaints quote the address.
         if address.contains('@') {
             bail!("--admin must not hold a name or password; the token is in --token-file");
@@ -162,7 +163,9 @@ impl AdminClient {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         match parts.status {
-            StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT => Ok((parts.headers, body)),
+            StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
+                Ok((parts.headers, body))
+            }
             _ => bail!("{}", String::from_utf8_lossy(&body).trim_end()),
         }
     }

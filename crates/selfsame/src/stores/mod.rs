@@ -35,8 +35,8 @@ use selfsame_core::{FullStore, StoreError, StoreErrorKind};
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
 pub use embedded::{
-    Backup, BackupError, DamagedPlace, EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases, OpenError,
-    StoreSummary, VerificationPass, Verified, VerifiedPiece,
+    Backup, BackupError, DamagedPlace, EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases,
+    OpenError, StoreSummary, VerificationPass, Verified, VerifiedPiece,
 };
 pub use memory::MemoryStore;
 pub(crate) use memory::TakenFromId;

@@ -19,7 +19,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 pub(super) fn backup(config: &Config, admin: &Options, folder: &Path) -> Result<()> {
     let StoreUrl::File(store) = &config.store else {
-        bail!("only a file: store is backed up by this; a database and a Redis have backups of their own");
+        bail!(
+            "only a file: store is backed up by this; a database and a Redis have backups of their own"
+        );
     };
     // The gateway has a working folder of its own.
     let folder = std::path::absolute(folder)?;

@@ -72,14 +72,18 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
 fn in_folder(summary: &StoreSummary) -> Vec<(&'static str, String)> {
     let StoreSummary { log_bytes, index_bytes, live_bytes, day_records, day_bytes, .. } = summary;
     let mut facts = vec![
-        ("on disk", format!("{} bytes: log {log_bytes}, index {index_bytes}", log_bytes + index_bytes)),
+        (
+            "on disk",
+            format!("{} bytes: log {log_bytes}, index {index_bytes}", log_bytes + index_bytes),
+        ),
         ("needed", format!("{live_bytes} bytes of the log")),
         ("waste", format!("{} bytes of the log", log_bytes.saturating_sub(*live_bytes))),
         ("last day", format!("{day_records} new records, {day_bytes} bytes of the log")),
         ("clock", format!("{}, the store's time", date(summary.time))),
     ];
     if summary.damaged > 0 {
-        let text = format!("{} records cannot be read; see `selfsame store verify`", summary.damaged);
+        let text =
+            format!("{} records cannot be read; see `selfsame store verify`", summary.damaged);
         facts.push(("damaged", text));
     }
     facts

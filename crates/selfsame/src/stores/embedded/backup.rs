@@ -26,6 +26,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use selfsame_core::{StoreError, Timestamp};
 use tokio::time::Instant;
 
+use super::frame::HEAD_LEN;
 use super::index::{FOLDER, Table};
 use super::log::LogPart;
 use super::segment::{Segment, write_all_at};
@@ -169,10 +170,9 @@ impl EmbeddedStore {
         };
         let (path, store) = (folder.as_ref().to_owned(), self.folder.path().to_owned());
         let target = blocking(move || Ok(Target::make(path, &store)));
-        let target = target.await.map_err(|source| BackupError::Folder {
-            path: folder.as_ref().to_owned(),
-            source,
-        })??;
+        let target = target
+            .await
+            .map_err(|source| BackupError::Folder { path: folder.as_ref().to_owned(), source })??;
         let target = Arc::new(target);
         match self.fill(&target, made).await {
             Ok(backup) => Ok(backup),
@@ -202,10 +202,10 @@ impl EmbeddedStore {
         let alone = self.backups.overwriting.write().await;
         let records = self.records.clone();
         let last = self.writes.ask(move |ledger| {
-            let (parts, facts) = (ledger.log_parts(), ledger.encoded_facts());
-            Ok((parts, facts, records.index.tables()))
+            let rest = Rest { frame: ledger.encoded_rest(), facts: ledger.encoded_facts() };
+            Ok((ledger.log_parts(), rest, records.index.tables()))
         });
-        let (parts, facts, tables) = last.await?;
+        let (parts, rest, tables) = last.await?;
         self.copy_log(target, &parts, &mut copied).await?;
         drop(alone);
         for table in tables {
@@ -216,7 +216,9 @@ impl EmbeddedStore {
         }
         let needed: BTreeSet<u32> = parts.iter().map(|part| part.segment.number).collect();
         let unneeded: Vec<u32> = copied.into_keys().filter(|it| !needed.contains(it)).collect();
-        target.run(move |target| target.finish(&unneeded, &facts)).await?;
+        let newest = parts.last().expect("there is always one");
+        let end = (newest.segment.number, newest.end);
+        target.run(move |target| target.finish(&unneeded, end, &rest)).await?;
         let verified = verify_slowly(target).await?;
         let damaged = self.damaged_before(target, &verified, parts).await?;
         let records = verified.records;
@@ -294,9 +296,9 @@ impl EmbeddedStore {
         let damage = verified.damage.clone();
         let other = target.run(move |target| {
             let of_store = |place: &DamagedPlace| {
-                parts.iter().find(|part| {
-                    Segment::path(&target.path, part.segment.number) == place.path
-                })
+                parts
+                    .iter()
+                    .find(|part| Segment::path(&target.path, part.segment.number) == place.path)
             };
             for place in damage {
                 let Some(part) = of_store(&place) else { return Ok(Some(place)) };
@@ -311,6 +313,14 @@ impl EmbeddedStore {
             None => Ok(verified.damaged_places),
         }
     }
+}
+
+/// What is written behind the copy of the log.
+struct Rest {
+    /// Says that the log ends there, and is not the remains of a crash: damage in the last batch would look
+    /// like that.
+    frame: [u8; HEAD_LEN],
+    facts: Vec<u8>,
 }
 
 /// Bytes of the log that were not copied.
@@ -379,24 +389,23 @@ impl Target {
         let Some(name) = path.file_name() else {
             return Err(BackupError::Exists { path });
         };
-        let whole = above.join(name);
-        if whole.starts_with(store.canonicalize().map_err(failed)?) {
+        if above.join(name).starts_with(store.canonicalize().map_err(failed)?) {
             return Err(BackupError::InStore { path });
         }
-        match fs::symlink_metadata(&whole) {
+        match fs::symlink_metadata(&path) {
             Ok(found) => {
-                let is_empty = found.is_dir()
-                    && fs::read_dir(&whole).map_err(failed)?.next().is_none();
+                let is_empty =
+                    found.is_dir() && fs::read_dir(&path).map_err(failed)?.next().is_none();
                 if !is_empty {
                     return Err(BackupError::Exists { path });
                 }
-                make_private(&whole).map_err(failed)?;
+                make_private(&path).map_err(failed)?;
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut builder = DirBuilder::new();
                 #[cfg(unix)]
                 std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-                match builder.create(&whole) {
+                match builder.create(&path) {
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         return Err(BackupError::Exists { path });
                     }
@@ -405,7 +414,7 @@ impl Target {
             }
             Err(error) => return Err(failed(error)),
         }
-        let target = Self { path: whole };
+        let target = Self { path };
         let begun = target.begin().map_err(|error| target.error(error));
         // Half of a mark is no backup either.
         begun.inspect_err(|_| drop(fs::remove_dir_all(&target.path)))?;
@@ -427,12 +436,16 @@ impl Target {
     }
 
     /// Writes what is left, and makes durable which files there are.
-    fn finish(&self, unneeded: &[u32], facts: &[u8]) -> io::Result<()> {
+    fn finish(&self, unneeded: &[u32], end: (u32, u64), rest: &Rest) -> io::Result<()> {
         for number in unneeded {
             fs::remove_file(Segment::path(&self.path, *number))?;
         }
+        let (newest, end) = end;
+        let log = private_files::options().open(Segment::path(&self.path, newest))?;
+        write_all_at(&log, &rest.frame, end)?;
+        log.sync_all()?;
         let mut file = self.open(Path::new(facts::NAME), true)?;
-        file.write_all(facts)?;
+        file.write_all(&rest.facts)?;
         file.sync_all()?;
         private_files::sync_folder(&self.path.join(FOLDER))?;
         private_files::sync_folder(&self.path)
@@ -443,8 +456,7 @@ impl Target {
         let Backup { made, records, bytes, damaged } = backup;
         let made = UNIX_EPOCH + Duration::from_millis(made.as_millis());
         let made = humantime::format_rfc3339_seconds(made);
-        let mut text =
-            format!("{FIRST_LINE}\nmade: {made}\nrecords: {records}\nbytes: {bytes}\n");
+        let mut text = format!("{FIRST_LINE}\nmade: {made}\nrecords: {records}\nbytes: {bytes}\n");
         if *damaged > 0 {
             text.push_str(&format!("damaged: {damaged}\n"));
         }

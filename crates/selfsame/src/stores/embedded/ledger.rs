@@ -13,7 +13,7 @@ use selfsame_core::{
 };
 
 use super::facts::FactsFile;
-use super::frame::{self, Kind, Marks};
+use super::frame::{self, HEAD_LEN, Kind, Marks};
 use super::index::{Entry, Place};
 use super::log::{Base, Draft, Log, LogPart};
 use super::records::Records;
@@ -406,6 +406,11 @@ impl Ledger {
     /// All of the log that is durable, the oldest segment first.
     pub(super) fn log_parts(&self) -> Vec<LogPart> {
         self.log.parts()
+    }
+
+    /// The frame that ends a copy of the log.
+    pub(super) fn encoded_rest(&self) -> [u8; HEAD_LEN] {
+        self.log.encoded_rest()
     }
 
     /// The bytes of the file of facts.

@@ -3,9 +3,7 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use selfsame_core::{
-    AnswerBody, Count, Record, RecordId, State, StateName, StoreError, Timestamp,
-};
+use selfsame_core::{AnswerBody, Count, Record, RecordId, State, StateName, StoreError, Timestamp};
 
 use super::EmbeddedStore;
 use super::index::Entry;

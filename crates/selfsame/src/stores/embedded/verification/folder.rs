@@ -35,7 +35,10 @@ const STEP: u64 = 256 * 1024;
 pub(in crate::stores::embedded) type See<'a> = &'a mut dyn FnMut(u64) -> io::Result<()>;
 
 /// Verifies the store in `path`, which nobody may have open.
-pub(in crate::stores::embedded) fn verify(path: &Path, see: See<'_>) -> Result<Verified, OpenError> {
+pub(in crate::stores::embedded) fn verify(
+    path: &Path,
+    see: See<'_>,
+) -> Result<Verified, OpenError> {
     let folder = Folder::open_to_read(path)?;
     let failed = |source: io::Error| folder.failure(source);
     let mut verified = Verified::default();
@@ -121,7 +124,9 @@ struct Verification<'a> {
 enum End {
     Sealed,
     /// The log ends there, or the rest cannot be read.
-    Open { is_used: bool },
+    Open {
+        is_used: bool,
+    },
 }
 
 impl<'a> Verification<'a> {
@@ -297,8 +302,7 @@ impl<'a> Verification<'a> {
         let mut from = Bound::Unbounded;
         loop {
             let mut bite = Vec::with_capacity(BITE);
-            let last =
-                self.records.index.walk(from, BITE, |id, entry| bite.push((*id, *entry)))?;
+            let last = self.records.index.walk(from, BITE, |id, entry| bite.push((*id, *entry)))?;
             for (id, entry) in bite {
                 if !is_expired(&entry, now) {
                     self.verified.records += 1;

@@ -250,8 +250,7 @@ impl Records {
             };
             let place = reading.place(&head);
             let is_sound = reading.is_sound(&head).map_err(Failure::Refused)?;
-            let is_about_record =
-                matches!(head.kind, Kind::Record | Kind::Ended | Kind::Damaged);
+            let is_about_record = matches!(head.kind, Kind::Record | Kind::Ended | Kind::Damaged);
             if is_about_record && (!is_sound || head.kind == Kind::Damaged) {
                 // Only now: what was erased meanwhile has another entry.
                 let entry = self.entry(&head.id)?.filter(|entry| {
