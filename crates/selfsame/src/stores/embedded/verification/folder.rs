@@ -180,7 +180,14 @@ impl<'a> Verification<'a> {
             if !self.is_without_index && segment.number < self.floor {
                 continue;
             }
-            let end = self.read_segment(&segment)?;
+            let end = match self.read_segment(&segment) {
+                Err(error) if error.kind() != io::ErrorKind::Interrupted => {
+                    self.damaged_file(&segment, &format!("it cannot be read: {error}"));
+                    self.last = Last { batch: 0, is_closed: true };
+                    End::Sealed
+                }
+                end => end?,
+            };
             if let Some((before, ended)) = &before
                 && *ended != End::Sealed
                 && end != (End::Open { is_used: false })
@@ -333,7 +340,9 @@ impl<'a> Verification<'a> {
                 Ok(payload) => payloads.push(payload),
                 Err(UnreadFrame::TooShort) => self.damaged_record(id, place, FILE_TOO_SHORT),
                 Err(UnreadFrame::Damaged) => self.damaged_record(id, place, CHECKSUM),
-                Err(UnreadFrame::Failed(error)) => return Err(error),
+                Err(UnreadFrame::Failed(error)) => {
+                    self.damaged_record(id, place, &format!("it cannot be read: {error}"));
+                }
             }
         }
         let decoded = match (&*payloads, entry.end) {

@@ -5,8 +5,7 @@
 //! Memory is taken for one frame at a time.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::ops::Bound;
-use std::path::PathBuf;
+use std::ops::{Bound, Range};
 
 use selfsame_core::{RecordId, StoreError};
 
@@ -240,16 +239,38 @@ impl Records {
         let mut reading = Reading::from(segment, from);
         let mut damage = Vec::new();
         while reading.at < end && reading.at - from < PIECE {
-            let Some(head) = reading.head().map_err(Failure::Refused)? else {
-                let start = reading.at;
-                let found = reading.find_next_head().map_err(Failure::Refused)?;
-                let at = if found { reading.at.min(end) } else { end };
-                let lost = Some(Lost { segment: segment.number, start, end: at });
-                let next = Some(at).filter(|at| *at < end);
-                return Ok(ReadFrames { bytes: at - from, damage, lost, next });
+            let start = reading.at;
+            let read = reading.head().and_then(|head| match head {
+                Some(head) => Ok(Some((head, reading.is_sound(&head)?))),
+                None => Ok(None),
+            });
+            let (head, is_sound) = match read {
+                Ok(Some(read)) => read,
+                Ok(None) => {
+                    // Where the rest cannot be read either, the next piece says so.
+                    let is_found = reading.find_next_head().unwrap_or(false);
+                    let lost_to = if is_found { reading.at } else { start + PIECE };
+                    return Ok(ReadFrames::lost(
+                        segment,
+                        damage,
+                        from,
+                        start..lost_to.min(end),
+                        end,
+                    ));
+                }
+                Err(error) => {
+                    damage.push(DamagedPlace {
+                        path: segment.path.clone(),
+                        offset: Some(start),
+                        len: 0,
+                        record: None,
+                        what: format!("it cannot be read: {error}"),
+                    });
+                    let lost = start..(start + PIECE).min(end);
+                    return Ok(ReadFrames::lost(segment, damage, from, lost, end));
+                }
             };
             let place = reading.place(&head);
-            let is_sound = reading.is_sound(&head).map_err(Failure::Refused)?;
             let is_about_record = matches!(head.kind, Kind::Record | Kind::Ended | Kind::Damaged);
             if is_about_record && (!is_sound || head.kind == Kind::Damaged) {
                 // Only now: what was erased meanwhile has another entry.
@@ -258,8 +279,8 @@ impl Records {
                         && !is_expired(entry, self.clock.now())
                 });
                 damage.extend(entry.map(|entry| DamagedPlace {
-                    path: PathBuf::from(&segment.path),
-                    offset: Some(reading.at),
+                    path: segment.path.clone(),
+                    offset: Some(start),
                     len: head.frame_len(),
                     record: Some(head.id),
                     what: match entry.is_damaged {
@@ -272,5 +293,21 @@ impl Records {
         }
         let next = Some(reading.at).filter(|at| *at < end);
         Ok(ReadFrames { bytes: reading.at - from, damage, lost: None, next })
+    }
+}
+
+impl ReadFrames {
+    /// A part of a segment that ends in one that cannot be read.
+    fn lost(
+        segment: &Segment,
+        damage: Vec<DamagedPlace>,
+        from: u64,
+        lost: Range<u64>,
+        end: u64,
+    ) -> Self {
+        let next = Some(lost.end).filter(|at| *at < end);
+        let bytes = lost.end - from;
+        let lost = Lost { segment: segment.number, start: lost.start, end: lost.end };
+        Self { bytes, damage, lost: Some(lost), next }
     }
 }
