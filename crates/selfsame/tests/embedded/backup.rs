@@ -187,6 +187,29 @@ fn keys_in(bytes: &[u8]) -> BTreeSet<String> {
     keys.collect()
 }
 
+/// A small store is copied in one round, the last. What is erased meanwhile is overwritten behind it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_erased_while_a_small_store_is_copied_is_no_damage() {
+    let (folder, target) = (folder(), self::folder());
+    let store = open(&folder);
+    for round in 0..3 {
+        let mut ids = Vec::new();
+        for at in 0..20 {
+            let key = format!("{round}-{at}");
+            ids.push(complete_with(&store, &key, &vec![7; 100 * 1024]).await.id);
+        }
+        let path = target.path().join(round.to_string());
+        let erasing = async {
+            for id in ids {
+                assert_eq!(store.erase(&[id]).await.expect("works"), [Erased::Done]);
+            }
+        };
+        let (made, ()) = tokio::join!(store.backup(&path), erasing);
+        assert_eq!(made.expect("nothing is damaged").damaged, 0);
+        assert_eq!(verified(&path).damage, []);
+    }
+}
+
 /// A store that takes a while to copy.
 async fn filled(folder: &TempDir) -> EmbeddedStore {
     let store = open(folder);

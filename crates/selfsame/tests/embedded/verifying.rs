@@ -83,6 +83,21 @@ async fn a_whole_store_is_sound_and_stays_as_it_is() {
 }
 
 #[tokio::test]
+async fn what_a_crash_leaves_of_the_last_batch_is_no_damage() {
+    let folder = folder();
+    let store = open(&folder);
+    complete(&store, "first").await;
+    complete_with(&store, "torn", &[7; 3000]).await;
+    let crashed = copy_of(&folder);
+    let log = only_segment(&crashed);
+    let mut bytes = fs::read(&log).expect("the log is there");
+    let end = written(&bytes);
+    bytes[end - 1000..end].fill(0);
+    fs::write(&log, bytes).expect("it can be written");
+    assert_eq!(verified(crashed.path()).damage, []);
+}
+
+#[tokio::test]
 async fn whichever_byte_of_any_file_is_flipped_is_found() {
     let folder = folder();
     let store = open(&folder);
