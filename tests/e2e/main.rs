@@ -5,6 +5,7 @@ mod address_limits;
 mod admin;
 mod admin_tls;
 mod audit;
+mod backup;
 mod balancer;
 mod body_cost;
 mod browser;

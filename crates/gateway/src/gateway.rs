@@ -9,6 +9,7 @@ use selfsame::seal::Seal;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio_util::sync::CancellationToken;
 
+use crate::admin::backup::Backups;
 use crate::admin::{self, Admin, Token};
 use crate::audit::Audit;
 use crate::checkpoints::Checkpoints;
@@ -27,6 +28,7 @@ use crate::status::StatusPage;
 use crate::store_size::StoreWatch;
 use crate::tls::{Alpn, Tls};
 use crate::upstream::ConnectionLimits;
+use crate::verification::{FoundDamage, Verifier};
 use crate::workers::Workers;
 use crate::{background, secret_files, server, telemetry};
 
@@ -45,6 +47,7 @@ pub(crate) struct Gateway {
     idempotency: Idempotency,
     completer: Completer,
     store_watch: Option<Arc<StoreWatch>>,
+    verifier: Option<Verifier>,
     audit: Option<Audit>,
     shutdown: Shutdown,
     stop: CancellationToken,
@@ -71,10 +74,10 @@ impl Gateway {
         let metrics = telemetry::metrics()?;
         let seal = Seal::none();
         seal.replace(config.encryption.clone());
-        let Opened { store, audit, redis, disk, size } =
+        let Opened { store, audit, redis, disk, size, embedded } =
             installation::open_store(&config, &seal).await?;
         let idempotency = installation::idempotency(&config, store.clone(), new_identity).await?;
-        let limit = config.store_bytes_max;
+        let (limit, verify_every) = (config.store_bytes_max, config.verify_every);
         let watch = |size| Arc::new(StoreWatch::new(size, limit, idempotency.clone()));
         let store_watch = size.map(watch);
         let limits = descriptors.fit(config.limits);
@@ -136,8 +139,14 @@ impl Gateway {
         }
         secret_files::warn(&config, &origin);
         let live = Arc::new(Live::new(config, origin, idempotency.clone(), rules));
+        let found_damage = Arc::<FoundDamage>::default();
+        let verifier = embedded.clone().zip(verify_every);
+        let verifier =
+            verifier.map(|(store, every)| Verifier::new(store, every, found_damage.clone()));
         let admin = Admin {
             live: live.clone(),
+            backups: Backups::new(embedded, stop.clone()),
+            found_damage,
             store: store.clone(),
             redis,
             disk,
@@ -165,6 +174,7 @@ impl Gateway {
             idempotency,
             completer,
             store_watch,
+            verifier,
             audit,
             shutdown,
             stop,
@@ -197,6 +207,9 @@ impl Gateway {
         let completer = background::spawn(self.completer.run());
         if let Some(watch) = self.store_watch {
             background::spawn(watch.run(self.stop.clone()));
+        }
+        if let Some(verifier) = self.verifier {
+            background::spawn(verifier.run(self.stop.clone()));
         }
         let (stop, live, shutdown) = (self.stop.clone(), self.live, self.shutdown);
         // One limit for both: first the connections, then the work whose clients have gone.

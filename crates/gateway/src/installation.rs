@@ -1,7 +1,7 @@
 //! What an installation agrees on: its store, its secret, and what forms a key's identity.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -53,11 +53,14 @@ pub(crate) struct Opened {
     pub(crate) disk: Option<EmbeddedHealth>,
     /// Size of a store that knows it.
     pub(crate) size: Option<StoreSize>,
+    /// The store, if it is in a folder. It is not kept open by this.
+    pub(crate) embedded: Option<Weak<EmbeddedStore>>,
 }
 
 /// Opens the configured store, whose records are sealed by `seal`, and the audit log.
 pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
     let (mut table, mut redis, mut disk, mut size) = (None, None, None, None);
+    let mut embedded = None;
     let mut store: Arc<dyn FullStore> = match &config.store {
         StoreUrl::Memory => Arc::new(MemoryStore::new()),
         StoreUrl::File(folder) => {
@@ -71,7 +74,8 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
             let store = Arc::new(tokio::task::spawn_blocking(open).await??);
             disk = Some(store.health());
             let (store_of, folder) = (Arc::downgrade(&store), folder.clone());
-            size = Some(StoreSize::File { store: store_of, folder });
+            size = Some(StoreSize::File { store: store_of.clone(), folder });
+            embedded = Some(store_of);
             store
         }
         StoreUrl::Postgres(url) => {
@@ -116,7 +120,7 @@ pub(crate) async fn open_store(config: &Config, seal: &Seal) -> Result<Opened> {
         store = Arc::new(NearStore::new(store, bytes_max));
     }
     let store = Arc::new(SealedStore::new(store, seal.clone()));
-    Ok(Opened { store, audit, redis, disk, size })
+    Ok(Opened { store, audit, redis, disk, size, embedded })
 }
 
 /// How the configured database is opened.

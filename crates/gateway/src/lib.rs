@@ -48,6 +48,7 @@ mod tunnel;
 mod unread;
 mod upgrade;
 mod upstream;
+mod verification;
 mod workers;
 
 pub use cli::run;

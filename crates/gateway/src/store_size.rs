@@ -145,7 +145,7 @@ impl StoreSize {
 
 /// Bytes that this process may still write to the file system of `folder`; none where that does not
 /// tell its size, as some in user space.
-fn available(folder: &Path) -> io::Result<Option<u64>> {
+pub(crate) fn available(folder: &Path) -> io::Result<Option<u64>> {
     let disk = rustix::fs::statvfs(folder)?;
     Ok((disk.f_blocks > 0).then(|| disk.f_bavail.saturating_mul(disk.f_frsize)))
 }

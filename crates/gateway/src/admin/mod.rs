@@ -1,6 +1,7 @@
 //! The admin listener: metrics, health, and a way out for held keys.
 
 mod auth;
+pub(crate) mod backup;
 
 use std::sync::Arc;
 
@@ -20,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 use crate::contract::ContractPage;
 use crate::internal_listener::InternalListener;
 use crate::live::{self, Live};
+use crate::verification::FoundDamage;
+
+use self::backup::Backups;
 
 pub(crate) use auth::{Token, token_path};
 pub(crate) use selfsame::admin::date;
@@ -32,6 +36,8 @@ pub(crate) struct Admin {
     pub(crate) redis: Option<RedisHealth>,
     /// Health of the disk that has the records, if it is this machine's.
     pub(crate) disk: Option<EmbeddedHealth>,
+    pub(crate) backups: Arc<Backups>,
+    pub(crate) found_damage: Arc<FoundDamage>,
     pub(crate) keys: AdminService,
     pub(crate) metrics: PrometheusHandle,
     pub(crate) token: Token,
@@ -47,8 +53,9 @@ const INDEX: &str = "Selfsame, admin listener\n\n\
     /api/v1/keys    ?find=KEY or ?find=RECORD-ID; or by ?state=, tenant=, tenant_name=,\n\
     \x20               route=, since=, limit=; without any, the keys that are held\n\
     /.well-known/idempotency    the contract page, as clients read it\n\
-    /api/v1/reload  POST: reads the configuration again, as SIGHUP does\n\n\
-    On the command line: selfsame keys show|free|complete|erase\n";
+    /api/v1/reload  POST: reads the configuration again, as SIGHUP does\n\
+    /api/v1/backup  POST: backs up a store in a folder to {\"folder\": \"/…\"}; GET: the last backup\n\n\
+    On the command line: selfsame keys show|free|complete|erase, selfsame store backup\n";
 
 /// Serves until the process ends: health must be told while connections drain.
 pub(crate) async fn serve(listener: InternalListener, admin: Arc<Admin>) {
@@ -61,6 +68,7 @@ pub(crate) async fn serve(listener: InternalListener, admin: Arc<Admin>) {
         .route(ContractPage::PATH, any(contract))
         .route_layer(middleware::from_fn_with_state(admin.clone(), auth::reading));
     let keys = Router::new()
+        .route("/api/v1/backup", post(backup::start).get(backup::show))
         .nest_service("/api/v1", admin.keys.clone())
         .layer(middleware::from_fn_with_state(admin.clone(), auth::by_method));
     let health = Router::new().route("/healthz", get(healthy)).route("/readyz", get(ready));
@@ -139,7 +147,17 @@ async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
         return (StatusCode::SERVICE_UNAVAILABLE, text);
     }
     match admin.store.get(&RecordId::from_bytes([0; RecordId::LEN])).await {
-        Ok(_) => (StatusCode::OK, "ok\n".into()),
+        Ok(_) => (StatusCode::OK, sound(&admin)),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, format!("the store: {error}\n")),
+    }
+}
+
+/// What is said of a store that works. Damage closes no more than the keys it is in.
+fn sound(admin: &Admin) -> String {
+    match admin.found_damage.places() {
+        0 => "ok\n".to_owned(),
+        places => {
+            format!("ok\nthe store: verification found {places} damaged places; see the log\n")
+        }
     }
 }

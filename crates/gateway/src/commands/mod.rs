@@ -1,5 +1,6 @@
 //! What the binary can do, one file each.
 
+mod admin_client;
 pub(crate) mod config;
 pub(crate) mod contract;
 pub(crate) mod demo;

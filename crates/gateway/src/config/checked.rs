@@ -35,6 +35,8 @@ use super::{
 
 /// How much memory finished records take near a store that is asked over a network, unless set.
 const NEAR_CACHE: usize = 32 * 1024 * 1024;
+/// Time in which all records of a store in a folder are read.
+const VERIFY_EVERY: Duration = Duration::from_secs(24 * 60 * 60);
 
 const NEEDS_PROXIES: &str =
     "anyone can send a header; set trusted_proxies to the proxies that set this one";
@@ -97,6 +99,7 @@ pub(super) fn check(
         store_bytes_max,
         near_cache,
         clock_gap_max,
+        verify_every,
         database,
         redis,
         cache,
@@ -154,6 +157,7 @@ pub(super) fn check(
             store_bytes_max,
             near_cache,
             clock_gap_max,
+            verify_every,
             database,
             redis,
             cache,
@@ -190,6 +194,7 @@ struct Stored {
     store_bytes_max: StoreLimit,
     near_cache: Option<usize>,
     clock_gap_max: Option<Duration>,
+    verify_every: Option<Duration>,
     database: Database,
     redis: Redis,
     cache: Option<RedisUrl>,
@@ -237,6 +242,15 @@ fn read_store(
         );
     }
     let clock_gap_max = clock_gap_max.filter(|gap| !gap.is_zero());
+    let verify_every = section.get("verify_every", &DURATION_OR_OFF);
+    if !matches!(store, StoreUrl::File(_)) && !section.is_wrong("url") {
+        section.clash(&["verify_every"], "needs a store in a file: folder");
+    }
+    let verify_every = match &store {
+        StoreUrl::File(_) => verify_every.unwrap_or(VERIFY_EVERY),
+        StoreUrl::Memory | StoreUrl::Postgres(_) | StoreUrl::Redis(_) => Duration::ZERO,
+    };
+    let verify_every = Some(verify_every).filter(|every| !every.is_zero());
     let direct = Flag("--store-direct", &overrides.store_direct);
     let direct_url = section.get_flag("direct_url", &DATABASE_URL, direct);
     let mut auto_migrate = true;
@@ -279,6 +293,7 @@ fn read_store(
         store_bytes_max,
         near_cache,
         clock_gap_max,
+        verify_every,
         database,
         redis,
         cache,

@@ -113,6 +113,8 @@ pub struct Config {
     /// `max_clock_gap`: longest gap between two boots of the machine that a store in a folder
     /// believes.
     pub clock_gap_max: Option<Duration>,
+    /// Time in which all records of a store in a folder are read, over and over, if they are.
+    pub verify_every: Option<Duration>,
     /// Where it is noted what happened to keys, if it is.
     pub audit: Option<AuditTo>,
     /// The keys that records are sealed with, if they are.
@@ -239,6 +241,7 @@ impl Config {
             spool,
             near_cache,
             clock_gap_max,
+            verify_every,
             audit,
             admin,
             admin_tls,
@@ -275,6 +278,7 @@ impl Config {
             ("store.spool", *spool != other.spool),
             ("store.near_cache", *near_cache != other.near_cache),
             ("store.max_clock_gap", *clock_gap_max != other.clock_gap_max),
+            ("store.verify_every", *verify_every != other.verify_every),
             ("[audit]", *audit != other.audit),
             ("[admin]", *admin != other.admin),
             ("whether there is an [admin_tls]", admin_tls.is_some() != other.admin_tls.is_some()),

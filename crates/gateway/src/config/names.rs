@@ -32,7 +32,7 @@ pub(super) const STORE: Vocabulary = Vocabulary {
     names: &[
         &["url", "spool", "max_store_bytes", "near_cache", "direct_url", "auto_migrate"],
         &["accept_loss", "accept_unverified", "wait_replicas", "cache_url", "lock"],
-        &["max_clock_gap"],
+        &["max_clock_gap", "verify_every"],
     ],
 };
 

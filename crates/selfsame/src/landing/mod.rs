@@ -36,6 +36,7 @@ use tokio::time::timeout;
 
 use crate::background;
 use crate::log_throttle::LogThrottle;
+use crate::private_files::blocking;
 use crate::seal::Seal;
 use crate::spool::Spool;
 use crate::telemetry;
@@ -411,12 +412,6 @@ fn keep(spool: &Spool, owed: &Owed) -> io::Result<()> {
 /// Tells a file that is gone, or is not as it was written, from one that cannot be read now.
 fn is_lost(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidData)
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?
 }
 
 #[cfg(test)]

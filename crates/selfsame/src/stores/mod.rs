@@ -34,7 +34,10 @@ use selfsame_core::{FullStore, StoreError, StoreErrorKind};
 
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
-pub use embedded::{EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases, OpenError};
+pub use embedded::{
+    Backup, BackupError, DamagedPlace, EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases,
+    OpenError, StoreSummary, VerificationPass, Verified, VerifiedPiece,
+};
 pub use memory::MemoryStore;
 pub(crate) use memory::TakenFromId;
 pub(crate) use metered::Metered;

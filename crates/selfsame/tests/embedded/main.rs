@@ -1,6 +1,7 @@
 //! What the embedded store promises beyond the laws of every store.
 #![cfg(feature = "embedded")]
 
+mod backup;
 mod crash;
 mod damage;
 mod descriptors;
@@ -14,6 +15,7 @@ mod restart;
 #[path = "../shared/leases.rs"]
 #[expect(dead_code, reason = "this store has threads of its own")]
 mod shared_leases;
+mod verifying;
 mod writing;
 
 use std::fs;

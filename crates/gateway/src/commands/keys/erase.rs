@@ -5,8 +5,8 @@ use std::io::{BufRead, IsTerminal, Write};
 use anyhow::{Context, Result, bail};
 use selfsame::admin::{TenantErased, TenantRequest};
 
-use super::client::AdminClient;
 use super::operator::Operator;
+use crate::commands::admin_client::AdminClient;
 use crate::printable::printable;
 
 /// The largest page that the admin API gives.

@@ -1,6 +1,5 @@
 //! `selfsame keys`: looks keys up, decides about those that are held, and erases.
 
-mod client;
 mod erase;
 mod operator;
 mod show;
@@ -12,8 +11,9 @@ use clap::{ArgGroup, Subcommand};
 use selfsame::admin::{CompleteRequest, EraseRequest, FreeRequest};
 use tokio::runtime::Runtime;
 
-use self::client::AdminClient;
 use self::operator::Operator;
+use super::admin_client::{self, AdminClient};
+use crate::config::{Config, Overrides};
 use crate::printable::printable;
 
 /// Looks keys up, decides about those that are held, and erases what is kept.
@@ -21,21 +21,8 @@ use crate::printable::printable;
 pub(crate) struct Args {
     #[command(subcommand)]
     action: Action,
-    /// The gateway's admin listener [default: http://127.0.0.1:9090, or as the configuration says]
-    #[arg(long, global = true, env = "SELFSAME_ADMIN_URL", hide_env_values = true)]
-    admin: Option<String>,
-    /// The file with the authorities that vouch for an https:// admin listener [default: the system's]
-    #[arg(long, global = true, env = "SELFSAME_ADMIN_CA")]
-    admin_ca: Option<PathBuf>,
-    /// The file with a certificate to show, where the admin listener asks for one
-    #[arg(long, global = true, env = "SELFSAME_ADMIN_CERT", requires = "admin_key")]
-    admin_cert: Option<PathBuf>,
-    /// The file with the key of --admin-cert
-    #[arg(long, global = true, env = "SELFSAME_ADMIN_KEY", requires = "admin_cert")]
-    admin_key: Option<PathBuf>,
-    /// The file with the admin token [default: beside the store's data]
-    #[arg(long, global = true, env = "SELFSAME_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    admin: admin_client::Options,
     /// The gateway's configuration, to find the two above
     #[arg(long, global = true, env = "SELFSAME_CONFIG")]
     config: Option<PathBuf>,
@@ -94,7 +81,11 @@ enum Action {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
-    let admin = AdminClient::new(&args)?;
+    // The upstream plays no part here; any will do to read the rest of a configuration.
+    let upstream = args.config.is_none().then(|| "http://127.0.0.1:1".to_owned());
+    let overrides = Overrides { upstream, store: args.store, ..Overrides::default() };
+    let config = Config::load(args.config.as_deref(), &overrides)?;
+    let admin = AdminClient::new(&args.admin, &config)?;
     Runtime::new()?.block_on(async {
         match args.action {
             Action::Show(args) => show::show(&admin, &args).await,

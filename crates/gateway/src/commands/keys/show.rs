@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use anyhow::{Result, bail};
 use selfsame::admin::RecordView;
 
-use super::client::{AdminClient, Page};
+use crate::commands::admin_client::{AdminClient, Page};
 use crate::printable::{printable, printable_json};
 
 /// Which records are shown.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases};
 
-use super::open::has_log;
+use super::open::must_have_log;
 use crate::config::{Config, StoreUrl};
 
 /// Differences that are not worth a word.
@@ -17,9 +17,7 @@ pub(super) fn adopt(config: &Config, yes: bool) -> Result<()> {
     let StoreUrl::File(folder) = &config.store else {
         bail!("only a file: store keeps a time of its own; others go by their server's clock");
     };
-    if !has_log(folder) {
-        bail!("there is no store in {}", config.store.shown());
-    }
+    must_have_log(&config.store)?;
     let ahead_ms = offset_ms(folder, options().leave_kept_time())?;
     let difference =
         humantime::format_duration(Duration::from_secs((ahead_ms.unsigned_abs() + 500) / 1000));

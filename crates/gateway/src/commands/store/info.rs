@@ -3,6 +3,7 @@
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use selfsame::admin::date;
+use selfsame::stores::StoreSummary;
 use selfsame_core::{AnswerBody, Count, Record, State, StateName, Timestamp};
 
 use super::open::{CLOCK_DIFFERENCE_MAX_MS, Opened};
@@ -19,15 +20,22 @@ struct Seen {
     oldest: Option<Timestamp>,
     newest: Option<Timestamp>,
     /// Answers, checkpoints and requests, and how many of them are encrypted.
-    kept: usize,
-    encrypted: usize,
+    kept: u64,
+    encrypted: u64,
 }
 
 /// Facts about a store, one a line.
 pub(super) async fn info(opened: &Opened) -> Result<String> {
-    let Opened { store, place, clock_offset_ms } = opened;
+    let Opened { store, place, clock_offset_ms, embedded } = opened;
     let users = store.users().await?;
-    let seen = look(opened).await?;
+    let summary = match embedded {
+        Some(store) => Some(store.summary().await?),
+        None => None,
+    };
+    let seen = match &summary {
+        Some(summary) => Seen::of(summary),
+        None => look(opened).await?,
+    };
     let Count { claimed, completed, failed, held, tombstone } = seen.count;
     let all = claimed + completed + failed + held + tombstone;
     let shown = |at: Option<Timestamp>| at.map_or_else(|| "none".to_owned(), date);
@@ -46,6 +54,7 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         ("newest", shown(seen.newest)),
         ("encrypted", format!("{} of {} answers and checkpoints", seen.encrypted, seen.kept)),
     ];
+    facts.extend(summary.iter().flat_map(in_folder));
     if clock_offset_ms.unsigned_abs() > CLOCK_DIFFERENCE_MAX_MS.unsigned_abs() {
         let side = if *clock_offset_ms > 0 { "behind" } else { "ahead of" };
         let seconds = clock_offset_ms.unsigned_abs() / 1000;
@@ -57,6 +66,27 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         facts.push(("copy", format!("not finished, from {source}: run it again")));
     }
     Ok(facts.iter().map(|(name, value)| line(name, value)).collect())
+}
+
+/// Facts about a store in a folder.
+fn in_folder(summary: &StoreSummary) -> Vec<(&'static str, String)> {
+    let StoreSummary { log_bytes, index_bytes, live_bytes, day_records, day_bytes, .. } = summary;
+    let mut facts = vec![
+        (
+            "on disk",
+            format!("{} bytes: log {log_bytes}, index {index_bytes}", log_bytes + index_bytes),
+        ),
+        ("needed", format!("{live_bytes} bytes of the log")),
+        ("waste", format!("{} bytes of the log", log_bytes.saturating_sub(*live_bytes))),
+        ("last day", format!("{day_records} new records, {day_bytes} bytes of the log")),
+        ("clock", format!("{}, the store's time", date(summary.time))),
+    ];
+    if summary.damaged > 0 {
+        let text =
+            format!("{} records cannot be read; see `selfsame store verify`", summary.damaged);
+        facts.push(("damaged", text));
+    }
+    facts
 }
 
 /// Summary of a folder that another process has open.
@@ -86,6 +116,11 @@ async fn look(opened: &Opened) -> Result<Seen> {
 }
 
 impl Seen {
+    fn of(summary: &StoreSummary) -> Self {
+        let StoreSummary { count, oldest, newest, kept, encrypted, .. } = *summary;
+        Self { count, oldest, newest, kept, encrypted }
+    }
+
     fn add(&mut self, record: &Record, now: Timestamp) {
         *match record.state_name(now) {
             StateName::Claimed => &mut self.count.claimed,
@@ -98,12 +133,12 @@ impl Seen {
         self.oldest = Some(self.oldest.map_or(at, |oldest| oldest.min(at)));
         self.newest = Some(self.newest.map_or(at, |newest| newest.max(at)));
         if let State::Completed { answer, .. } = &record.state {
-            self.kept += usize::from(!matches!(answer.body, AnswerBody::NotKept));
-            self.encrypted += usize::from(matches!(answer.body, AnswerBody::Sealed(_)));
+            self.kept += u64::from(!matches!(answer.body, AnswerBody::NotKept));
+            self.encrypted += u64::from(matches!(answer.body, AnswerBody::Sealed(_)));
         }
         if let Some(checkpoint) = &record.checkpoint {
             self.kept += 1;
-            self.encrypted += usize::from(checkpoint.is_sealed);
+            self.encrypted += u64::from(checkpoint.is_sealed);
         }
     }
 }

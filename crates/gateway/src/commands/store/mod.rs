@@ -1,10 +1,12 @@
 //! `selfsame store`: what is done to a store beside the gateway.
 
 mod adopt_clock;
+mod backup;
 mod copy;
 mod info;
 mod open;
 mod reopen;
+mod verify;
 
 use std::path::{Path, PathBuf};
 
@@ -14,10 +16,11 @@ use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError, Postgr
 use tokio::runtime::Runtime;
 
 use self::open::{Accepting, Opened};
+use super::admin_client;
 use crate::config::{Config, Overrides, StoreUrl};
 use crate::{installation, telemetry};
 
-/// Looks into a store, copies it, brings it up to date, takes damaged records out of one, or reopens one that
+/// Looks into a store, verifies it, backs it up, copies it, brings it up to date, takes damaged records out of one, or reopens one that
 /// has lost records.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +46,17 @@ enum Action {
         /// The store [default: as --store or the configuration says]
         #[arg(value_name = "URL")]
         url: Option<String>,
+    },
+    /// Reads all of a file: store that no gateway serves, or of a backup, and lists what is damaged. It
+    /// changes nothing, and fails if anything is damaged
+    Verify,
+    /// Copies a file: store to a new folder, verified, while the gateway serves it, or without one
+    Backup {
+        /// The folder, missing or empty; where a gateway serves, on its machine
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+        #[command(flatten)]
+        admin: admin_client::Options,
     },
     /// Copies all records, with the secret that makes keys what they are, into an empty store, while nobody
     /// uses either. Cut off, it goes on when it is run again
@@ -91,6 +105,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Config::load(path.as_deref(), &overrides)
     };
     match args.action {
+        Action::Verify => verify::verify(&configured(args.store)?),
+        Action::Backup { folder, admin } => {
+            backup::backup(&configured(args.store)?, &admin, &folder)
+        }
         Action::Migrate => migrate(&configured(args.store)?),
         Action::Info { url } => info(&configured(url.or(args.store))?.store),
         Action::Copy { from, to, accepting } => copy(&store_at(from)?, &store_at(to)?, accepting),

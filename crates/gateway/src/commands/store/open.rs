@@ -24,6 +24,8 @@ pub(super) struct Opened {
     /// How far the wall clock is ahead of the store's time, where the store keeps a time of its
     /// own.
     pub(super) clock_offset_ms: i64,
+    /// The store, if it is in a folder.
+    pub(super) embedded: Option<Arc<EmbeddedStore>>,
 }
 
 /// Requirements for a Redis that records are copied to.
@@ -42,11 +44,7 @@ impl Opened {
     pub(super) async fn existing(url: &StoreUrl) -> Result<Self> {
         let postgres = PostgresOptions::default().migrations(Migrations::Elsewhere);
         let redis = RedisOptions::default().accept_loss().accept_unverified();
-        if let StoreUrl::File(folder) = url
-            && !has_log(folder)
-        {
-            bail!("there is no store in {}", url.shown());
-        }
+        must_have_log(url)?;
         let file = EmbeddedOptions::default().leases(Leases::Keep).leave_kept_time();
         Self::open(url, file, postgres, redis).await
     }
@@ -70,7 +68,7 @@ impl Opened {
         postgres: PostgresOptions,
         redis: RedisOptions,
     ) -> Result<Self> {
-        let (place, mut clock_offset_ms) = (url.shown(), 0);
+        let (place, mut clock_offset_ms, mut embedded) = (url.shown(), 0, None);
         let store: Arc<dyn Transfer> = match url {
             StoreUrl::Memory => {
                 bail!("records in memory: end with their process, so nobody else can read them")
@@ -79,7 +77,7 @@ impl Opened {
                 let store = EmbeddedStore::open(folder, file);
                 let store = store.with_context(|| format!("{place} cannot be opened"))?;
                 clock_offset_ms = store.clock_offset_ms();
-                Arc::new(store)
+                embedded.insert(Arc::new(store)).clone()
             }
             StoreUrl::Postgres(url) => {
                 let store =
@@ -91,7 +89,7 @@ impl Opened {
                 Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
             }
         };
-        Ok(Self { store, place, clock_offset_ms })
+        Ok(Self { store, place, clock_offset_ms, embedded })
     }
 
     /// Refuses to copy to a store whose time is ahead: keys would expire early there.
@@ -121,7 +119,17 @@ impl Opened {
     }
 }
 
-pub(super) fn has_log(folder: &Path) -> bool {
+/// Refuses a folder without a store.
+pub(super) fn must_have_log(url: &StoreUrl) -> Result<()> {
+    match url {
+        StoreUrl::File(folder) if !has_log(folder) => {
+            bail!("there is no store in {}", url.shown())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn has_log(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("records-"))

@@ -420,6 +420,25 @@ fn a_gap_between_boots_may_be_limited() {
 }
 
 #[test]
+fn a_store_in_a_folder_is_read_once_a_day_unless_said() {
+    let load = |store: &str, line: &str| {
+        load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))
+    };
+    let every = |store: &str, line: &str| load(store, line).expect("valid").verify_every;
+    assert_eq!(every("file:./d", ""), Some(Duration::from_secs(24 * 60 * 60)));
+    assert_eq!(every("file:./d", "verify_every = '7d'"), Some(Duration::from_secs(7 * 86_400)));
+    assert_eq!(every("file:./d", "verify_every = 'off'"), None);
+    assert_eq!(every("memory:", ""), None);
+    for (store, line, said) in [
+        ("postgres://a/b", "verify_every = '1d'", "needs a store in a file: folder"),
+        ("file:./d", "verify_every = 1", r#"expected a duration like "12h""#),
+    ] {
+        let mistakes = load(store, line).expect_err("wrong").to_string();
+        assert!(mistakes.contains(said), "{mistakes}");
+    }
+}
+
+#[test]
 fn a_store_may_take_so_many_bytes() {
     let load = |store: &str, line: &str| {
         load(&format!("upstream = 'http://a'\n[store]\nurl = '{store}'\n{line}"))

@@ -12,7 +12,8 @@ use super::OpenError;
 use super::trouble::Failure;
 use crate::private_files;
 
-const NAME: &str = "facts";
+/// The name of the file.
+pub(super) const NAME: &str = "facts";
 const UNFINISHED: &str = "facts.new";
 const SUM_LEN: usize = 4;
 
@@ -46,6 +47,24 @@ impl FactsFile {
             Err(source) => return Err(OpenError::File { path, source: source.into() }),
         };
         Ok(Self { folder, known })
+    }
+
+    /// Checks the file without changing anything. Returns its length.
+    pub(super) fn check(folder: &Path) -> Result<u64, OpenError> {
+        let path = folder.join(NAME);
+        match fs::read(&path) {
+            Ok(bytes) if decode(&bytes).is_some() => Ok(bytes.len() as u64),
+            Ok(_) => Err(OpenError::Damaged { path, what: "its checksum does not fit".to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Err(OpenError::Damaged { path, what: "it is missing".to_owned() })
+            }
+            Err(source) => Err(OpenError::File { path, source: source.into() }),
+        }
+    }
+
+    /// The bytes of the file.
+    pub(super) fn encoded(&self) -> Vec<u8> {
+        encode(&self.known)
     }
 
     pub(super) fn is_empty(&self) -> bool {

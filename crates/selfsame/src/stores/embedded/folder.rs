@@ -10,6 +10,9 @@ use std::path::{Path, PathBuf};
 use super::OpenError;
 use crate::private_files;
 
+/// Name of the file that tells who has the folder.
+const LOCK: &str = "lock";
+
 /// The folder, ours until this is dropped.
 pub(super) struct Folder {
     path: PathBuf,
@@ -24,15 +27,34 @@ impl Folder {
         match locked {
             Ok(Lock::Ours(lock)) => match lock_folder(&path) {
                 Ok(Some(of_folder)) => Ok(Self { path, _locks: vec![lock, of_folder] }),
-                Ok(None) => Err(OpenError::InUse { path, holder: "another process".to_owned() }),
+                Ok(None) => Err(in_use(path, None)),
                 Err(source) => Err(OpenError::Folder { path, source }),
             },
-            Ok(Lock::Theirs { pid }) => {
-                let holder =
-                    pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
-                Err(OpenError::InUse { path, holder })
-            }
+            Ok(Lock::Theirs { pid }) => Err(in_use(path, pid)),
             Err(source) => Err(OpenError::Folder { path, source }),
+        }
+    }
+
+    /// Locks a folder that is only read. Nothing in it is changed.
+    pub(super) fn open_to_read(path: &Path) -> Result<Self, OpenError> {
+        let path = path.to_owned();
+        let lock = match File::open(path.join(LOCK)) {
+            Ok(file) => lock_to_read(file).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        let of_folder = match lock_folder(&path) {
+            Ok(lock) => lock,
+            Err(source) => return Err(OpenError::Folder { path, source }),
+        };
+        match (lock, of_folder) {
+            (Err(source), _) => Err(OpenError::Folder { path, source }),
+            (Ok(Some(Lock::Theirs { pid })), _) => Err(in_use(path, pid)),
+            (_, None) => Err(in_use(path, None)),
+            (Ok(Some(Lock::Ours(lock))), Some(of_folder)) => {
+                Ok(Self { path, _locks: vec![lock, of_folder] })
+            }
+            (Ok(None), Some(of_folder)) => Ok(Self { path, _locks: vec![of_folder] }),
         }
     }
 
@@ -44,6 +66,11 @@ impl Folder {
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn in_use(path: PathBuf, pid: Option<u32>) -> OpenError {
+    let holder = pid.map_or("another process".to_owned(), |pid| format!("process {pid}"));
+    OpenError::InUse { path, holder }
 }
 
 enum Lock {
@@ -70,17 +97,25 @@ fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
 
 fn lock_file(folder: &Path) -> io::Result<File> {
     // Not truncated: it may hold the process id of whoever has the lock.
-    private_files::options().create(true).truncate(false).open(folder.join("lock"))
+    private_files::options().create(true).truncate(false).open(folder.join(LOCK))
 }
 
-fn lock(mut file: File) -> io::Result<Lock> {
-    match file.try_lock() {
-        Ok(()) => {
+fn lock(file: File) -> io::Result<Lock> {
+    match lock_to_read(file)? {
+        Lock::Ours(mut file) => {
             file.set_len(0)?;
             file.rewind()?;
             writeln!(file, "{}", std::process::id())?;
             Ok(Lock::Ours(file))
         }
+        theirs => Ok(theirs),
+    }
+}
+
+/// Locks the file without writing who has it.
+fn lock_to_read(mut file: File) -> io::Result<Lock> {
+    match file.try_lock() {
+        Ok(()) => Ok(Lock::Ours(file)),
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
             let read = file.read_to_string(&mut text);

@@ -13,9 +13,9 @@ use selfsame_core::{
 };
 
 use super::facts::FactsFile;
-use super::frame::{self, Kind, Marks};
+use super::frame::{self, HEAD_LEN, Kind, Marks};
 use super::index::{Entry, Place};
-use super::log::{Base, Draft, Log};
+use super::log::{Base, Draft, Log, LogPart};
 use super::records::Records;
 use super::scan::Sighting;
 use super::store_clock::StoreClock;
@@ -401,6 +401,21 @@ impl Ledger {
     pub(super) fn set_fact(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
         self.has_set_facts = true;
         Ok(self.facts.set(name, value)?)
+    }
+
+    /// All of the log that is durable, the oldest segment first.
+    pub(super) fn log_parts(&self) -> Vec<LogPart> {
+        self.log.parts()
+    }
+
+    /// The frame that ends a copy of the log.
+    pub(super) fn encoded_rest(&self) -> [u8; HEAD_LEN] {
+        self.log.encoded_rest()
+    }
+
+    /// The bytes of the file of facts.
+    pub(super) fn encoded_facts(&self) -> Vec<u8> {
+        self.facts.encoded()
     }
 
     /// There is no such record any more, nor will there be one after a restart.

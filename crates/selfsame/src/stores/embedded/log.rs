@@ -50,6 +50,13 @@ pub(super) struct Draft {
     frame: Range<usize>,
 }
 
+/// A segment, as far as the log came in it.
+pub(super) struct LogPart {
+    pub(super) segment: Arc<Segment>,
+    /// The end of its last frame.
+    pub(super) end: u64,
+}
+
 /// Where a batch was written.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Base {
@@ -86,6 +93,33 @@ impl Log {
             Position { segment: self.active.number, offset: self.end, batch: self.batch };
         let time = self.clock.as_ref().map(|clock| clock.to_keep());
         self.records.note_at(position, self.last_head, time)
+    }
+
+    /// All that is durable, the oldest segment first.
+    pub(super) fn parts(&self) -> Vec<LogPart> {
+        let ended = |sealed_at: Option<u64>| sealed_at.map(|at| at + HEAD_LEN as u64);
+        let ends = self.records.segments.sealed();
+        let part =
+            |(segment, sealed_at)| LogPart { segment, end: ended(sealed_at).unwrap_or(self.end) };
+        ends.into_iter().map(part).collect()
+    }
+
+    /// The frame that says behind all that is durable that it is the end, for a copy of the log.
+    pub(super) fn encoded_rest(&self) -> [u8; HEAD_LEN] {
+        self.closing(Kind::Rest).encode(self.active.salt)
+    }
+
+    /// The head of a frame that is a batch of its own, and the next one.
+    fn closing(&self, kind: Kind) -> Head {
+        Head {
+            kind,
+            closes: true,
+            batch: self.batch,
+            id: NOBODY,
+            marks: Marks::NONE,
+            payload_len: 0,
+            payload_sum: crc32fast::hash(&[]),
+        }
     }
 
     /// Adds a frame that says that the segments before this one are not needed any more.
@@ -234,15 +268,7 @@ impl Log {
     fn roll(&mut self) -> Result<(), Failure> {
         let size = self.records.segments.next_size();
         let next = self.tender.take(self.active.number + 1, size).map_err(Failure::Refused)?;
-        let seal = Head {
-            kind: Kind::Seal,
-            closes: true,
-            batch: self.batch,
-            id: NOBODY,
-            marks: Marks::NONE,
-            payload_len: 0,
-            payload_sum: crc32fast::hash(&[]),
-        };
+        let seal = self.closing(Kind::Seal);
         let sealed = self.active.write(&seal.encode(self.active.salt), self.end);
         sealed.and_then(|()| self.active.sync()).map_err(Failure::Disk)?;
         self.records.segments.seal(self.active.number, self.end);

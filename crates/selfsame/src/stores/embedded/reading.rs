@@ -79,6 +79,27 @@ impl<'a> Reading<'a> {
         Ok(true)
     }
 
+    /// Goes on to the next head behind this place, past what cannot be read. False where there is none.
+    pub(super) fn find_next_head(&mut self) -> io::Result<bool> {
+        let (salt, mut at) = (self.segment.salt, self.at + 1);
+        loop {
+            let bytes = self.bytes(at, READ_BYTES)?;
+            if bytes.len() < HEAD_LEN {
+                return Ok(false);
+            }
+            let is_head = |bytes: &[u8]| {
+                let bytes = bytes.try_into().expect("a window's length");
+                Head::decode(bytes, salt).is_some()
+            };
+            let mut heads = bytes.windows(HEAD_LEN);
+            if let Some(behind) = heads.position(|at| at.starts_with(&MAGIC) && is_head(at)) {
+                self.at = at + behind as u64;
+                return Ok(true);
+            }
+            at += (bytes.len() - HEAD_LEN + 1) as u64;
+        }
+    }
+
     /// So many bytes from `at` on, or as many as there are.
     fn bytes(&mut self, at: u64, len: usize) -> io::Result<&[u8]> {
         let is_here = at >= self.start && at + len as u64 <= self.start + self.buffer.len() as u64;

@@ -14,6 +14,7 @@ use super::index::{Entry, Index, Place};
 use super::kept_time::KeptTime;
 use super::note::{Note, Position};
 use super::open_records::OpenRecords;
+use super::segment::Segment;
 use super::segments::Segments;
 use super::trouble::{Failure, Trouble, damaged};
 use crate::stores::durable::id_range;
@@ -270,26 +271,47 @@ impl Records {
         place: Place,
     ) -> Result<Vec<u8>, Trouble> {
         let segment = self.segments.get(place.segment).ok_or(Trouble::Moved)?;
-        let mut frame = match segment.read(place.len as usize, place.offset.into()) {
-            Ok(frame) => frame,
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return Err(damaged(id, "its file is too short"));
-            }
-            Err(error) => return Err(Trouble::Failed(Failure::Refused(error))),
-        };
-        let payload = frame.split_off(HEAD_LEN);
-        let head = frame.as_slice().try_into().ok();
-        let head = head.and_then(|head| Head::decode(head, segment.salt));
-        let fits = head.is_some_and(|head| {
-            head.id == *id && head.kind == kind && head.payload_sum == crc32fast::hash(&payload)
-        });
-        match fits {
-            true => Ok(payload),
+        match frame_at(&segment, id, kind, place) {
+            Ok(payload) => Ok(payload),
+            Err(UnreadFrame::TooShort) => Err(damaged(id, FILE_TOO_SHORT)),
+            Err(UnreadFrame::Failed(error)) => Err(Trouble::Failed(Failure::Refused(error))),
             // It was erased since, and what it said was overwritten.
-            false if self.entry(id)? != Some(*entry) => Err(Trouble::Moved),
-            false => Err(damaged(id, "the checksum does not fit")),
+            Err(UnreadFrame::Damaged) if self.entry(id)? != Some(*entry) => Err(Trouble::Moved),
+            Err(UnreadFrame::Damaged) => Err(damaged(id, CHECKSUM)),
         }
     }
+}
+
+pub(super) const FILE_TOO_SHORT: &str = "its file is too short";
+pub(super) const CHECKSUM: &str = "the checksum does not fit";
+
+/// Why a frame could not be read.
+pub(super) enum UnreadFrame {
+    TooShort,
+    /// It is not what was written.
+    Damaged,
+    Failed(io::Error),
+}
+
+/// The payload of a record's frame.
+pub(super) fn frame_at(
+    segment: &Segment,
+    id: &RecordId,
+    kind: Kind,
+    place: Place,
+) -> Result<Vec<u8>, UnreadFrame> {
+    let frame = segment.read(place.len as usize, place.offset.into());
+    let mut frame = frame.map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => UnreadFrame::TooShort,
+        _ => UnreadFrame::Failed(error),
+    })?;
+    let payload = frame.split_off(HEAD_LEN);
+    let head = frame.as_slice().try_into().ok();
+    let head = head.and_then(|head| Head::decode(head, segment.salt));
+    let fits = head.is_some_and(|head| {
+        head.id == *id && head.kind == kind && head.payload_sum == crc32fast::hash(&payload)
+    });
+    if fits { Ok(payload) } else { Err(UnreadFrame::Damaged) }
 }
 
 /// A record without what may be large in it.

@@ -201,18 +201,7 @@ impl Recovery {
     /// What a frame makes of the records.
     fn note(&self, head: Head, place: Place, is_sound: bool) -> io::Result<()> {
         let before = self.records.index.get(&head.id)?;
-        let now = match (head.kind, before) {
-            (Kind::Gone, _) if is_sound => None,
-            (Kind::Record, _) if is_sound => Some(Entry::new(place, head.marks)),
-            (Kind::Ended, Some(before)) if is_sound && !before.is_damaged => {
-                Some(Entry { end: Some(place), marks: head.marks, ..before })
-            }
-            // Its claim was in a segment that is gone, so nobody needs it: it has expired, or a
-            // later frame says more.
-            (Kind::Ended, None) => None,
-            // A claim that is damaged is not made whole by its end.
-            _ => Some(Entry::damaged(place)),
-        };
+        let now = entry_after(before, &head, place, is_sound);
         self.records.change(head.id, before, now);
         self.records.segments.account([(before, now)]);
         Ok(())
@@ -306,6 +295,27 @@ impl Recovery {
     }
 }
 
+/// The entry of a record behind a frame about it.
+pub(super) fn entry_after(
+    before: Option<Entry>,
+    head: &Head,
+    place: Place,
+    is_sound: bool,
+) -> Option<Entry> {
+    match (head.kind, before) {
+        (Kind::Gone, _) if is_sound => None,
+        (Kind::Record, _) if is_sound => Some(Entry::new(place, head.marks)),
+        (Kind::Ended, Some(before)) if is_sound && !before.is_damaged => {
+            Some(Entry { end: Some(place), marks: head.marks, ..before })
+        }
+        // Its claim was in a segment that is gone, so nobody needs it: it has expired, or a
+        // later frame says more.
+        (Kind::Ended, None) => None,
+        // A claim that is damaged is not made whole by its end.
+        _ => Some(Entry::damaged(place)),
+    }
+}
+
 /// Makes sure that the log reaches as far as the index does.
 fn check_frame_before(
     segment: &Segment,
@@ -336,15 +346,15 @@ fn remove_unused(segment: &Segment) -> Result<(), OpenError> {
 }
 
 /// The last batch that was read.
-struct Last {
-    batch: u64,
+pub(super) struct Last {
+    pub(super) batch: u64,
     /// Whether it was read to its end.
-    is_closed: bool,
+    pub(super) is_closed: bool,
 }
 
 impl Last {
     /// Whether `head` may follow. What does not is left over from an attempt that failed.
-    fn goes_on_with(&self, head: &Head) -> bool {
+    pub(super) fn goes_on_with(&self, head: &Head) -> bool {
         head.batch == self.batch + u64::from(self.is_closed)
             || head.batch == self.batch + 1
             || self.batch == 0

@@ -3,7 +3,7 @@
 //! It is written full of zeros before it is used, because a file that grows costs up to three times
 //! as much per commit.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -86,19 +86,31 @@ impl Segment {
             _ => {}
         }
         let mut segments = Vec::new();
-        for entry in fs::read_dir(folder).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
-            if let Some(number) = number_of(&path) {
-                segments.push(Self::open(path, number)?);
-            }
+        for (number, path) in Self::names_in(folder).map_err(failed)? {
+            segments.push(Self::open(path, number, &private_files::options())?);
         }
-        segments.sort_by_key(|segment| segment.number);
         Ok(segments)
     }
 
-    fn open(path: PathBuf, number: u32) -> Result<Self, OpenError> {
+    /// Numbers and files of the segments in `folder`, the oldest first.
+    pub(super) fn names_in(folder: &Path) -> io::Result<Vec<(u32, PathBuf)>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let path = entry?.path();
+            names.extend(number_of(&path).map(|number| (number, path)));
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Opens a segment that is only read.
+    pub(super) fn open_to_read(path: PathBuf, number: u32) -> Result<Self, OpenError> {
+        Self::open(path, number, OpenOptions::new().read(true))
+    }
+
+    fn open(path: PathBuf, number: u32, options: &OpenOptions) -> Result<Self, OpenError> {
         let read = || {
-            let file = private_files::options().open(&path)?;
+            let file = options.open(&path)?;
             let capacity = file.metadata()?.len();
             let mut found = [0; START as usize];
             if capacity >= START {
@@ -147,6 +159,11 @@ impl Segment {
         let mut bytes = vec![0; len];
         read_exact_at(&self.file, &mut bytes, at)?;
         Ok(bytes)
+    }
+
+    /// Reads a part into `bytes`, also after [`Segment::remove`].
+    pub(super) fn read_into(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        read_exact_at(&self.file, bytes, at)
     }
 
     /// Reads as much of `bytes` as there is.

@@ -111,6 +111,11 @@ impl Segments {
         self.all.read().values().map(|used| used.segment.clone()).collect()
     }
 
+    /// All of them, the oldest first, and where their last frames begin if the log goes on behind.
+    pub(super) fn sealed(&self) -> Vec<(Arc<Segment>, Option<u64>)> {
+        self.all.read().values().map(|used| (used.segment.clone(), used.sealed_at)).collect()
+    }
+
     /// What is known of each, the oldest first.
     pub(super) fn noted(&self) -> Vec<NotedSegment> {
         let all = self.all.read();

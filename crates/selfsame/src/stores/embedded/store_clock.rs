@@ -133,6 +133,11 @@ impl StoreClock {
         Ok(())
     }
 
+    /// The wall clock's time.
+    pub(super) fn wall(&self) -> Timestamp {
+        self.clocks.wall()
+    }
+
     /// Compares all clocks, and warns of one that was set and of a suspension.
     pub(super) fn check(&self) {
         let (monotonic, since_boot) = (self.clocks.monotonic(), self.clocks.since_boot());

@@ -101,6 +101,26 @@ pub enum OpenError {
         /// The wall clock's time now.
         wall_clock: String,
     },
+    /// The folder is a backup. A copy does not know the keys that were used after it was made.
+    #[error(
+        "{path} is a backup, which does not know the keys that were used after it was made: they would be \
+         new, and run again. Make a store of it with `selfsame store restore {path}`",
+        path = path.display()
+    )]
+    Backup {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder is a backup that was cut off.
+    #[error(
+        "{path} is a backup that was not finished, so it has only some of the keys; remove it, and make \
+         another",
+        path = path.display()
+    )]
+    IncompleteBackup {
+        /// The folder.
+        path: PathBuf,
+    },
     /// The file cannot be opened or prepared.
     #[error("cannot open {path}", path = path.display())]
     File {

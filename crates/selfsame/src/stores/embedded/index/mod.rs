@@ -34,7 +34,8 @@ pub(super) use entry::{Entry, Place};
 use entry::Slot;
 use memtable::Memtable;
 use merge::{Merge, Source};
-use table::{Table, TableWriter};
+pub(super) use table::Table;
+use table::TableWriter;
 
 use crate::private_files;
 
@@ -59,7 +60,8 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Pages that a walk reads at once.
 const WALK_PAGES: usize = 8;
 
-const FOLDER: &str = "index";
+/// The folder of the index, in the store's.
+pub(super) const FOLDER: &str = "index";
 const UNFINISHED: &str = "memtable.new";
 
 /// A file of this name says that a table is damaged.
@@ -81,6 +83,8 @@ struct Shared {
     changed: Condvar,
     is_closing: AtomicBool,
     is_damaged: AtomicBool,
+    /// Whether nothing may be written.
+    is_read_only: bool,
 }
 
 #[derive(Default)]
@@ -106,6 +110,22 @@ struct FullMemtable {
     note: Vec<u8>,
 }
 
+/// An index that is only read.
+pub(super) struct OpenedToRead {
+    /// Empty where the index is damaged. Changes are kept in memory.
+    pub(super) index: Index,
+    /// The note of the newest table; none where the index is empty or damaged.
+    pub(super) note: Option<Vec<u8>>,
+    pub(super) damage: Vec<DamagedTable>,
+}
+
+/// A place that keeps the index from being used.
+pub(super) struct DamagedTable {
+    pub(super) path: PathBuf,
+    pub(super) offset: Option<u64>,
+    pub(super) what: String,
+}
+
 /// An index that was opened.
 pub(super) struct Opened {
     pub(super) index: Index,
@@ -117,11 +137,11 @@ impl Index {
     /// Opens the index in the store's folder. One that is not whole is removed.
     pub(super) fn open(store: &Path) -> io::Result<Opened> {
         let folder = store.join(FOLDER);
-        let tables = match open_tables(&folder) {
+        let tables = match open_tables(&folder).and_then(|tables| tables.tidied(&folder)) {
             Ok(tables) => tables,
-            Err(Unusable::Damaged(what)) => {
+            Err(Unusable::Damaged(DamagedTable { path, what, .. })) => {
                 tracing::warn!(
-                    folder = %folder.display(),
+                    file = %path.display(),
                     what,
                     "the index of the store is not whole; it is made anew from the log"
                 );
@@ -132,16 +152,7 @@ impl Index {
         };
         private_files::make_folder(&folder)?;
         let note = tables.first().map(|table| table.note()).transpose()?;
-        let layers = Layers { active: Arc::new(Memtable::new()), full: Vec::new(), tables };
-        let shared = Arc::new(Shared {
-            folder,
-            layers: RwLock::new(Arc::new(layers)),
-            oldest_segment: AtomicU32::new(0),
-            progress: Mutex::default(),
-            changed: Condvar::new(),
-            is_closing: AtomicBool::new(false),
-            is_damaged: AtomicBool::new(false),
-        });
+        let shared = Arc::new(Shared::new(folder, tables));
         let start = |name: &str, run: fn(&Shared)| {
             let shared = shared.clone();
             Builder::new().name(name.to_owned()).spawn(move || run(&shared))
@@ -151,6 +162,44 @@ impl Index {
             start("selfsame-merge", Shared::compact_tables)?,
         ];
         Ok(Opened { index: Self { shared, threads: Mutex::new(threads) }, note })
+    }
+
+    /// Opens the index in the store's folder without changing it, and checks all of it. `see` is told
+    /// what was read.
+    pub(super) fn open_to_read(
+        store: &Path,
+        see: &mut dyn FnMut(u64) -> io::Result<()>,
+    ) -> io::Result<OpenedToRead> {
+        let folder = store.join(FOLDER);
+        let (mut tables, mut damage) = (Vec::new(), Vec::new());
+        match open_tables(&folder) {
+            Ok(found) => tables = found.used,
+            Err(Unusable::Damaged(damaged)) => damage.push(damaged),
+            Err(Unusable::Failed(error)) => return Err(error),
+        }
+        for table in &tables {
+            let damaged = |at| DamagedTable {
+                path: table.path().to_owned(),
+                offset: Some(at),
+                what: "the checksum of a page does not fit".to_owned(),
+            };
+            damage.extend(table.damaged_pages(see)?.into_iter().map(damaged));
+        }
+        if !damage.is_empty() {
+            tables.clear();
+        }
+        let note = tables.first().map(|table| table.note()).transpose()?;
+        let shared = Arc::new(Shared { is_read_only: true, ..Shared::new(folder, tables) });
+        Ok(OpenedToRead { index: Self { shared, threads: Mutex::default() }, note, damage })
+    }
+
+    /// An index without tables that is only read. Changes are kept in memory.
+    pub(super) fn empty_to_read(store: &Path) -> Self {
+        let shared = Shared::new(store.join(FOLDER), Vec::new());
+        Self {
+            shared: Arc::new(Shared { is_read_only: true, ..shared }),
+            threads: Mutex::default(),
+        }
     }
 
     /// Whether there is anything of an index in the store's folder.
@@ -284,7 +333,12 @@ impl Index {
 
     /// Bytes of its files.
     pub(super) fn bytes(&self) -> u64 {
-        self.shared.layers().tables.iter().map(|table| table.bytes()).sum()
+        self.tables().iter().map(|table| table.bytes()).sum()
+    }
+
+    /// Its tables as they are now, the newest first.
+    pub(super) fn tables(&self) -> Vec<Arc<Table>> {
+        self.shared.layers().tables.clone()
     }
 
     fn counted(&self, slot: Slot) -> Option<Entry> {
@@ -319,6 +373,20 @@ impl Layers {
 }
 
 impl Shared {
+    fn new(folder: PathBuf, tables: Vec<Arc<Table>>) -> Self {
+        let layers = Layers { active: Arc::new(Memtable::new()), full: Vec::new(), tables };
+        Self {
+            folder,
+            layers: RwLock::new(Arc::new(layers)),
+            oldest_segment: AtomicU32::new(0),
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+            is_closing: AtomicBool::new(false),
+            is_damaged: AtomicBool::new(false),
+            is_read_only: false,
+        }
+    }
+
     fn layers(&self) -> Arc<Layers> {
         self.layers.read().clone()
     }
@@ -326,6 +394,7 @@ impl Shared {
     /// Has the index made anew at the next start, if a table is damaged.
     fn note_damage(&self, error: &io::Error) {
         if error.kind() != io::ErrorKind::InvalidData
+            || self.is_read_only
             || self.is_damaged.swap(true, Ordering::Relaxed)
         {
             return;
@@ -490,46 +559,71 @@ impl Shared {
 /// Why the tables of an index cannot be used.
 enum Unusable {
     /// They can be made anew.
-    Damaged(String),
+    Damaged(DamagedTable),
     /// The disk or the system refuses.
     Failed(io::Error),
 }
 
-/// Opens the tables that make up the index, the newest first. Those that others contain are removed.
-fn open_tables(folder: &Path) -> Result<Vec<Arc<Table>>, Unusable> {
-    if folder.join(DAMAGED).exists() {
-        return Err(Unusable::Damaged("a page of a table was damaged".to_owned()));
+impl Unusable {
+    fn damaged(path: PathBuf, what: impl Into<String>) -> Self {
+        Self::Damaged(DamagedTable { path, offset: None, what: what.into() })
+    }
+}
+
+/// The tables in a folder.
+#[derive(Default)]
+struct FoundTables {
+    /// Those that make up the index, the newest first.
+    used: Vec<Arc<Table>>,
+    /// Those that others contain.
+    unused: Vec<PathBuf>,
+}
+
+impl FoundTables {
+    /// Removes what is not used.
+    fn tidied(self, folder: &Path) -> Result<Vec<Arc<Table>>, Unusable> {
+        if folder.is_dir() {
+            Table::remove_remains(folder).map_err(Unusable::Failed)?;
+        }
+        for path in self.unused {
+            fs::remove_file(path).map_err(Unusable::Failed)?;
+        }
+        Ok(self.used)
+    }
+}
+
+/// Opens the tables that make up the index.
+fn open_tables(folder: &Path) -> Result<FoundTables, Unusable> {
+    let mark = folder.join(DAMAGED);
+    if mark.exists() {
+        return Err(Unusable::damaged(mark, "a page of a table was damaged"));
     }
     let names = match Table::names_in(folder) {
         Ok(names) => names,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(FoundTables::default()),
         Err(error) => return Err(Unusable::Failed(error)),
     };
-    let mut tables: Vec<Arc<Table>> = Vec::new();
+    let mut found = FoundTables::default();
     let mut end = 0;
     for (made_of, path) in names {
         if made_of.end <= end {
-            fs::remove_file(path).map_err(Unusable::Failed)?;
+            found.unused.push(path);
             continue;
         }
         if made_of.start != end {
-            return Err(Unusable::Damaged(format!(
-                "the table before {} is missing",
-                path.display()
-            )));
+            return Err(Unusable::damaged(path, "the table before it is missing"));
         }
         end = made_of.end;
-        let shown = path.display().to_string();
-        let table = Table::open(path).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => Unusable::Damaged(format!("{shown}: {error}")),
+        let table = Table::open(path.clone()).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidData => Unusable::damaged(path.clone(), error.to_string()),
             _ => Unusable::Failed(error),
         })?;
         if table.made_of() != made_of {
-            return Err(Unusable::Damaged(format!("{shown} has another table's name")));
+            return Err(Unusable::damaged(path, "it has another table's name"));
         }
-        tables.insert(0, Arc::new(table));
+        found.used.insert(0, Arc::new(table));
     }
-    Ok(tables)
+    Ok(found)
 }
 
 #[cfg(test)]

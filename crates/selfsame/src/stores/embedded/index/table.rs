@@ -42,8 +42,11 @@ const SUFFIX: &str = ".table";
 /// Bytes that are written before they are made durable: commits of the log get their turn.
 const STEP: usize = 256 * 1024;
 
+/// Bytes of pages that are checked at once.
+const CHECKED_AT_ONCE: u64 = 64 * PAGE as u64;
+
 /// A sorted part of the index.
-pub(super) struct Table {
+pub(in crate::stores::embedded) struct Table {
     file: File,
     path: PathBuf,
     footer: Footer,
@@ -57,7 +60,7 @@ pub(super) struct Table {
 impl Table {
     /// Opens a table. Errors of the kind `InvalidData` say that it is damaged.
     pub(super) fn open(path: PathBuf) -> io::Result<Self> {
-        let file = private_files::options().open(&path)?;
+        let file = File::open(&path)?;
         let footer_at = file.metadata()?.len().checked_sub(FOOTER_LEN as u64);
         let footer_at = footer_at.ok_or_else(|| damaged("it is too short"))?;
         let mut bytes = [0; FOOTER_LEN];
@@ -104,19 +107,26 @@ impl Table {
         Ok(note)
     }
 
-    /// The tables in `folder`, by the memtables that they were made of. Remains of writes that were
-    /// cut off are removed.
+    /// The tables in `folder`, by the memtables that they were made of.
     pub(super) fn names_in(folder: &Path) -> io::Result<Vec<(Range<u64>, PathBuf)>> {
         let mut found = Vec::new();
         for file in fs::read_dir(folder)? {
             let path = file?.path();
-            match made_of(&path) {
-                Some(made_of) => found.push((made_of, path)),
-                None => fs::remove_file(&path)?,
-            }
+            found.extend(made_of(&path).map(|made_of| (made_of, path)));
         }
         found.sort_by_key(|(made_of, _)| (made_of.start, u64::MAX - made_of.end));
         Ok(found)
+    }
+
+    /// Removes what is no table from `folder`: remains of writes that were cut off.
+    pub(super) fn remove_remains(folder: &Path) -> io::Result<()> {
+        for file in fs::read_dir(folder)? {
+            let path = file?.path();
+            if made_of(&path).is_none() {
+                fs::remove_file(&path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Whether the id may have a slot here. Reads nothing from the disk.
@@ -152,8 +162,40 @@ impl Table {
     }
 
     /// Bytes of the file.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(in crate::stores::embedded) fn bytes(&self) -> u64 {
         self.file.metadata().map_or(0, |file| file.len())
+    }
+
+    /// The file.
+    pub(in crate::stores::embedded) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads a part of the file, also after [`Table::remove`].
+    pub(in crate::stores::embedded) fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        read_exact_at(&self.file, bytes, at)
+    }
+
+    /// Checks the checksums of all pages. Returns where damaged ones begin. `see` is told what was
+    /// read.
+    pub(super) fn damaged_pages(
+        &self,
+        see: &mut dyn FnMut(u64) -> io::Result<()>,
+    ) -> io::Result<Vec<u64>> {
+        let (mut damaged, mut at) = (Vec::new(), 0);
+        while at < self.footer.pages_len() {
+            let len = CHECKED_AT_ONCE.min(self.footer.pages_len() - at);
+            let mut bytes = vec![0; usize::try_from(len).map_err(io::Error::other)?];
+            self.read(&mut bytes, at)?;
+            for (page, page_at) in bytes.chunks_exact(PAGE).zip((at..).step_by(PAGE)) {
+                if self.entries(page).is_err() {
+                    damaged.push(page_at);
+                }
+            }
+            see(len)?;
+            at += len;
+        }
+        Ok(damaged)
     }
 
     /// The page that has the id if any has.

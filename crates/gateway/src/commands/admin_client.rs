@@ -15,14 +15,33 @@ use rustls::pki_types::ServerName;
 use selfsame::admin::RecordView;
 use serde::Serialize;
 
-use super::Args;
 use crate::admin::{Token, token_path};
-use crate::config::{self, Config, Overrides, Protocol, UpstreamTls};
+use crate::config::{self, Config, Protocol, UpstreamTls};
 use crate::printable::printable;
 use crate::upstream::{ClientTls, ConnectionLimits, Connector};
 
 /// Time in which a connection must come about, its encryption included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where the admin listener is, and how to reach it.
+#[derive(Debug, clap::Args)]
+pub(super) struct Options {
+    /// The gateway's admin listener [default: http://127.0.0.1:9090, or as the configuration says]
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_URL", hide_env_values = true)]
+    pub(super) admin: Option<String>,
+    /// The file with the authorities that vouch for an https:// admin listener [default: the system's]
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_CA")]
+    admin_ca: Option<PathBuf>,
+    /// The file with a certificate to show, where the admin listener asks for one
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_CERT", requires = "admin_key")]
+    admin_cert: Option<PathBuf>,
+    /// The file with the key of --admin-cert
+    #[arg(long, global = true, env = "SELFSAME_ADMIN_KEY", requires = "admin_cert")]
+    admin_key: Option<PathBuf>,
+    /// The file with the admin token [default: beside the store's data]
+    #[arg(long, global = true, env = "SELFSAME_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+}
 
 pub(super) struct AdminClient {
     address: String,
@@ -40,19 +59,17 @@ pub(super) struct Page {
 }
 
 impl AdminClient {
-    pub(super) fn new(args: &Args) -> Result<Self> {
-        // The upstream plays no part here; any will do to read the rest of a configuration.
-        let upstream = args.config.is_none().then(|| "http://127.0.0.1:1".to_owned());
-        let overrides = Overrides { upstream, store: args.store.clone(), ..Overrides::default() };
-        let config = Config::load(args.config.as_deref(), &overrides)?;
+    /// Speaks to the gateway with this configuration, as far as the options do not say otherwise.
+    pub(super) fn new(options: &Options, config: &Config) -> Result<Self> {
         let scheme = if config.admin_tls.is_some() { "https" } else { "http" };
-        let address = args.admin.clone().unwrap_or(format!("{scheme}://{}", config.admin.listen));
+        let address =
+            options.admin.clone().unwrap_or(format!("{scheme}://{}", config.admin.listen));
         // Before anything else: complaints quote the address.
         if address.contains('@') {
             bail!("--admin must not hold a name or password; the token is in --token-file");
         }
-        let token_file = args.token_file.clone().unwrap_or_else(|| token_path(&config));
-        let connector = connector(&address, args)?;
+        let token_file = options.token_file.clone().unwrap_or_else(|| token_path(config));
+        let connector = connector(&address, options)?;
         Ok(Self { address: address.trim_end_matches('/').to_owned(), token_file, connector })
     }
 
@@ -60,12 +77,7 @@ impl AdminClient {
     pub(super) async fn list(&self, query: &[(&str, &str)]) -> Result<Page> {
         let pairs = query.iter().map(|(name, value)| format!("{name}={}", escape(value)));
         let query = pairs.collect::<Vec<_>>().join("&");
-        let mut request = Request::builder().uri(self.uri(&format!("/api/v1/keys?{query}"))?);
-        // Reading needs a token unless the listener is on loopback; it does no harm there.
-        if let Ok(token) = Token::read(&self.token_file) {
-            request = request.header(AUTHORIZATION, token.bearer());
-        }
-        let (headers, body) = self.send(request.body(Full::default())?).await?;
+        let (headers, body) = self.read(&format!("/api/v1/keys?{query}")).await?;
         let records = serde_json::from_slice(&body)
             .context("the admin API answered something else than records")?;
         let is_cut_off = headers.contains_key("selfsame-more");
@@ -114,6 +126,19 @@ impl AdminClient {
         self.post(&format!("/api/v1/keys/{}/{action}", record.id), body).await.map(drop)
     }
 
+    pub(super) async fn get(&self, path: &str) -> Result<Bytes> {
+        Ok(self.read(path).await?.1)
+    }
+
+    async fn read(&self, path: &str) -> Result<(HeaderMap, Bytes)> {
+        let mut request = Request::builder().uri(self.uri(path)?);
+        // Reading needs a token unless the listener is on loopback; it does no harm there.
+        if let Ok(token) = Token::read(&self.token_file) {
+            request = request.header(AUTHORIZATION, token.bearer());
+        }
+        self.send(request.body(Full::default())?).await
+    }
+
     pub(super) async fn post(&self, path: &str, body: &impl Serialize) -> Result<Bytes> {
         let token = Token::read(&self.token_file)?;
         let request = Request::builder()
@@ -138,14 +163,16 @@ impl AdminClient {
         let (parts, body) = response.into_parts();
         let body = body.collect().await?.to_bytes();
         match parts.status {
-            StatusCode::OK | StatusCode::NO_CONTENT => Ok((parts.headers, body)),
+            StatusCode::OK | StatusCode::ACCEPTED | StatusCode::NO_CONTENT => {
+                Ok((parts.headers, body))
+            }
             _ => bail!("{}", String::from_utf8_lossy(&body).trim_end()),
         }
     }
 }
 
 /// Makes connections to `address`, over TLS for `https:`.
-fn connector(address: &str, args: &Args) -> Result<Connector> {
+fn connector(address: &str, options: &Options) -> Result<Connector> {
     let wrong = || format!("{address} is not an address like http://127.0.0.1:9090");
     let uri: Uri = address.parse().with_context(wrong)?;
     let is_encrypted = match uri.scheme_str() {
@@ -159,8 +186,8 @@ fn connector(address: &str, args: &Args) -> Result<Connector> {
         ServerName::try_from(host).with_context(wrong)?;
     }
     let files = UpstreamTls {
-        ca: args.admin_ca.clone(),
-        identity: args.admin_cert.clone().zip(args.admin_key.clone()),
+        ca: options.admin_ca.clone(),
+        identity: options.admin_cert.clone().zip(options.admin_key.clone()),
         server_name: None,
     };
     let tls = is_encrypted.then(|| ClientTls::open(&files)).transpose();
