@@ -1,6 +1,7 @@
 //! What the embedded store promises beyond the laws of every store.
 #![cfg(feature = "embedded")]
 
+mod closed;
 mod crash;
 mod damage;
 mod descriptors;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
+use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError, Transfer};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::conformance::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,

@@ -1,5 +1,7 @@
 //! `selfsame store info`: what is in a store, and who uses it.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use selfsame::admin::date;
@@ -25,7 +27,7 @@ struct Seen {
 
 /// Facts about a store, one a line.
 pub(super) async fn info(opened: &Opened) -> Result<String> {
-    let Opened { store, place, clock_offset_ms } = opened;
+    let Opened { store, place, clock_offset_ms, closed_for } = opened;
     let users = store.users().await?;
     let seen = look(opened).await?;
     let Count { claimed, completed, failed, held, tombstone } = seen.count;
@@ -50,6 +52,10 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         let side = if *clock_offset_ms > 0 { "behind" } else { "ahead of" };
         let seconds = clock_offset_ms.unsigned_abs() / 1000;
         facts.push(("time", format!("{seconds} s {side} the wall clock")));
+    }
+    if let Some(left) = closed_for {
+        let left = humantime::format_duration(Duration::from_secs(left.as_secs().max(1)));
+        facts.push(("closed", format!("to keys that it does not know, for {left} more")));
     }
     let copying = store.facts().await?.into_iter().find(|(name, _)| name == COPYING);
     if let Some((_, source)) = copying.filter(|(_, source)| !source.is_empty()) {

@@ -68,8 +68,9 @@ enum Action {
         #[arg(long)]
         yes: bool,
     },
-    /// Takes new keys again in a Redis that has lost records, at once and for all nodes. Keys that were lost are new
-    /// then: whatever is asked for again under one of them runs a second time
+    /// Takes new keys again in a store that has lost records: in a Redis at once and for all nodes, in a file:
+    /// store while no gateway serves it. Keys that were lost are new then: whatever is asked for again under one
+    /// of them runs a second time
     Reopen {
         /// Does not ask whether that is meant
         #[arg(long)]
@@ -132,6 +133,7 @@ fn copy(from: &StoreUrl, to: &StoreUrl, accepting: Accepting) -> Result<()> {
         let from = Opened::existing(from).await?;
         // Before the target is made, for nothing.
         from.must_be_idle().await?;
+        from.must_stay_closed_in(to)?;
         let to = Opened::new(to, accepting).await?;
         from.must_not_be_behind(&to)?;
         let copied = copy::copy(&from, &to).await?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use selfsame::stores::{
@@ -24,6 +25,8 @@ pub(super) struct Opened {
     /// How far the wall clock is ahead of the store's time, where the store keeps a time of its
     /// own.
     pub(super) clock_offset_ms: i64,
+    /// How much longer a store in a folder takes no key that it does not know.
+    pub(super) closed_for: Option<Duration>,
 }
 
 /// Requirements for a Redis that records are copied to.
@@ -70,7 +73,7 @@ impl Opened {
         postgres: PostgresOptions,
         redis: RedisOptions,
     ) -> Result<Self> {
-        let (place, mut clock_offset_ms) = (url.shown(), 0);
+        let (place, mut clock_offset_ms, mut closed_for) = (url.shown(), 0, None);
         let store: Arc<dyn Transfer> = match url {
             StoreUrl::Memory => {
                 bail!("records in memory: end with their process, so nobody else can read them")
@@ -79,6 +82,7 @@ impl Opened {
                 let store = EmbeddedStore::open(folder, file);
                 let store = store.with_context(|| format!("{place} cannot be opened"))?;
                 clock_offset_ms = store.clock_offset_ms();
+                closed_for = store.health().closed_for();
                 Arc::new(store)
             }
             StoreUrl::Postgres(url) => {
@@ -91,7 +95,7 @@ impl Opened {
                 Arc::new(store.with_context(|| format!("{place} cannot be opened"))?)
             }
         };
-        Ok(Self { store, place, clock_offset_ms })
+        Ok(Self { store, place, clock_offset_ms, closed_for })
     }
 
     /// Refuses to copy to a store whose time is ahead: keys would expire early there.
@@ -105,6 +109,20 @@ impl Opened {
                 behind_ms / 1000,
                 to.place,
                 self.place
+            );
+        }
+        Ok(())
+    }
+
+    /// Refuses to copy a store that takes no unknown key to one that would take it.
+    pub(super) fn must_stay_closed_in(&self, to: &StoreUrl) -> Result<()> {
+        if let (Some(left), false) = (self.closed_for, matches!(to, StoreUrl::File(_))) {
+            bail!(
+                "{} has lost records, and refuses keys that it does not know for {} more, which only \
+                 another file: store can go on with. Copy it to one, wait, or see `selfsame store \
+                 reopen`",
+                self.place,
+                humantime::format_duration(Duration::from_secs(left.as_secs().max(1)))
             );
         }
         Ok(())

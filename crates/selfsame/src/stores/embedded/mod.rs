@@ -17,6 +17,7 @@
 //! where its record needs no change it gets its answer there. Everything else goes to the writer,
 //! which decides anew.
 
+mod closed;
 mod facts;
 mod folder;
 mod frame;
@@ -50,6 +51,7 @@ use std::io;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind, Timestamp};
@@ -57,6 +59,7 @@ use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind, Timestamp};
 pub use options::{EmbeddedOptions, Leases};
 pub use trouble::{EmbeddedHealth, OpenError};
 
+use closed::{CLOSED_UNTIL, Closed};
 use facts::FactsFile;
 use folder::Folder;
 use index::Index;
@@ -118,6 +121,7 @@ pub struct EmbeddedStore {
     cursor: Mutex<Cursor>,
     near: Near,
     scrubs: Scrubs,
+    closed: Arc<Closed>,
     health: Arc<Health>,
     folder: Folder,
 }
@@ -148,7 +152,9 @@ impl EmbeddedStore {
         let (tender, tend) = Tender::new(folder.path().to_owned());
         let clock = time.kept();
         let log = Log::new(records.clone(), tender, clock.clone(), active, end);
-        let ledger = Ledger::new(records.clone(), log, clock.clone(), facts);
+        let closed = Arc::new(Closed::new(facts.get(CLOSED_UNTIL), records.clock.clone()));
+        warn_of_closed(&closed, folder.path());
+        let ledger = Ledger::new(records.clone(), log, clock.clone(), facts, closed.clone());
         let health = Arc::<Health>::default();
         let writes = start_writing(ledger, tend, health.clone(), &options);
         let writes = writes.map_err(|error| folder.failure(error))?;
@@ -158,12 +164,41 @@ impl EmbeddedStore {
         let (reads, looks) = (started(READERS)?, started(1)?);
         let (cursor, near) = (Mutex::default(), Near::new(NEAR_BYTES_MAX));
         let scrubs = Scrubs::default();
-        Ok(Self { reads, looks, writes, folder, records, clock, cursor, near, scrubs, health })
+        Ok(Self {
+            reads,
+            looks,
+            writes,
+            records,
+            clock,
+            cursor,
+            near,
+            scrubs,
+            closed,
+            health,
+            folder,
+        })
     }
 
     /// Health of the disk.
     pub fn health(&self) -> EmbeddedHealth {
-        EmbeddedHealth { health: self.health.clone() }
+        EmbeddedHealth { health: self.health.clone(), closed: self.closed.clone() }
+    }
+
+    /// Refuses keys that the store does not know for `time`, because records were lost: an unknown key
+    /// may be one whose work was done. Known keys are answered as ever. A time that ends later stays.
+    /// It survives restarts, and ends by the store's time.
+    pub async fn close_for_unknown_keys(&self, time: Duration) -> Result<(), StoreError> {
+        self.writes.ask(move |ledger| ledger.close_for_unknown_keys(time)).await
+    }
+
+    /// Takes unknown keys again. Returns false where they were taken already. For an operator who knows
+    /// that no lost key is asked for again, or accepts that it runs a second time.
+    pub async fn reopen(&self) -> Result<bool, StoreError> {
+        let is_closed = self.closed.time_left().is_some();
+        if is_closed {
+            self.writes.ask(|ledger| ledger.set_fact(CLOSED_UNTIL, Vec::new())).await?;
+        }
+        Ok(is_closed)
     }
 
     /// How far the wall clock is ahead of the store's time, in milliseconds; negative where it is
@@ -208,6 +243,17 @@ impl EmbeddedStore {
             self.near.keep(record, FOREVER, seen);
             claimed
         }))
+    }
+}
+
+fn warn_of_closed(closed: &Closed, folder: &Path) {
+    if let Some(left) = closed.time_left() {
+        tracing::error!(
+            folder = %folder.display(),
+            seconds = left.as_secs(),
+            "the store has lost records: keys that it does not know are refused until those that were \
+             lost would have expired, because they would run again; docs/REPAIR.md says what to do"
+        );
     }
 }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
+use super::closed::Closed;
 use crate::stores::durable;
 
 /// Time from which on a disk counts as one that hangs.
@@ -118,6 +119,8 @@ pub(super) enum Trouble {
     Damaged(StoreError),
     /// No new key is taken, for this reason: the little room that is left is kept for what runs.
     Full(String),
+    /// No unknown key is taken for so long: it may be one that was lost.
+    Closed(Duration),
     /// It was read from a file that is no longer needed: it lies elsewhere now.
     Moved,
     /// The disk could not do it: the whole batch is off.
@@ -170,6 +173,7 @@ impl Refusal {
 #[derive(Clone)]
 pub struct EmbeddedHealth {
     pub(super) health: Arc<Health>,
+    pub(super) closed: Arc<Closed>,
 }
 
 impl EmbeddedHealth {
@@ -187,6 +191,12 @@ impl EmbeddedHealth {
     /// Why new keys are refused for now. It passes without a restart.
     pub fn shortage(&self) -> Option<String> {
         self.health.shortage.lock().clone()
+    }
+
+    /// How much longer keys that the store does not know are refused, because records were lost; none
+    /// where they are taken.
+    pub fn closed_for(&self) -> Option<Duration> {
+        self.closed.time_left()
     }
 }
 
