@@ -34,7 +34,10 @@ use selfsame_core::{FullStore, StoreError, StoreErrorKind};
 
 pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
-pub use embedded::{EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases, OpenError};
+pub use embedded::{
+    EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases, OpenError, RepairError, RepairOptions,
+    Repaired,
+};
 pub use memory::MemoryStore;
 pub(crate) use memory::TakenFromId;
 pub(crate) use metered::Metered;

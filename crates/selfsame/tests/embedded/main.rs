@@ -11,6 +11,7 @@ mod golden;
 mod leases;
 mod memory;
 mod opening;
+mod repair;
 mod restart;
 #[path = "../shared/leases.rs"]
 #[expect(dead_code, reason = "this store has threads of its own")]
@@ -25,7 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError, Transfer};
+use selfsame::stores::{
+    EmbeddedOptions, EmbeddedStore, Leases, OpenError, RepairError, RepairOptions, Repaired, Transfer,
+};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::conformance::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,

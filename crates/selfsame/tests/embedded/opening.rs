@@ -59,10 +59,10 @@ fn a_second_store_is_refused_though_the_lock_file_was_removed() {
     open(&folder);
 }
 
-type Harm = fn(&Path);
+pub(super) type Harm = fn(&Path);
 
 /// What is done to a file of a store that was closed.
-const HARMS: [(&str, Harm); 3] = [
+pub(super) const HARMS: [(&str, Harm); 3] = [
     ("removed", |path| fs::remove_file(path).expect("it can be removed")),
     ("cut in half", |path| {
         let bytes = fs::read(path).expect("it can be read");
@@ -77,7 +77,7 @@ const HARMS: [(&str, Harm); 3] = [
 ];
 
 /// A store of 40 keys in several segments, some of which were left behind, and of several tables.
-async fn fill(folder: &TempDir, clock: &Arc<SettableClock>) -> Vec<Ask> {
+pub(super) async fn fill(folder: &TempDir, clock: &Arc<SettableClock>) -> Vec<Ask> {
     let options = || EmbeddedOptions::default().clock(clock.clone());
     let store = reopen(folder, options());
     store.set_fact("secret", b"hidden").await.expect("the store works");
@@ -101,7 +101,7 @@ async fn fill(folder: &TempDir, clock: &Arc<SettableClock>) -> Vec<Ask> {
     asks
 }
 
-fn all_files(folder: &Path) -> Vec<PathBuf> {
+pub(super) fn all_files(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).expect("the folder is there");
     let paths = entries.map(|entry| entry.expect("it can be read").path());
     paths.flat_map(|path| if path.is_dir() { all_files(&path) } else { vec![path] }).collect()

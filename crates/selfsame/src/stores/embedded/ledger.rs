@@ -231,6 +231,15 @@ impl Ledger {
         Ok(Imported::Done)
     }
 
+    /// Notes that there is a record which cannot be trusted, unless its id is known here.
+    pub(super) fn import_damaged(&mut self, id: RecordId) -> Result<(), Trouble> {
+        if self.find(&id)?.is_none() {
+            self.must_have_room()?;
+            self.save_damaged(id);
+        }
+        Ok(())
+    }
+
     pub(super) fn renew(&mut self, lease: &Lease) -> Result<Fenced, Trouble> {
         let now = self.now;
         self.change(&lease.id, |record| record.renew(lease, now))
@@ -379,11 +388,7 @@ impl Ledger {
             match record {
                 _ if !self.is_still(&id, &entry) => {}
                 Some(record) => self.save(record),
-                None => {
-                    let frame = self.log.draft(Kind::Damaged, id, Marks::NONE, &[]);
-                    self.changes.push((id, Change::Damaged { frame }));
-                    self.fresh.insert(id, Fresh::Damaged);
-                }
+                None => self.save_damaged(id),
             }
         }
     }
@@ -496,6 +501,12 @@ impl Ledger {
         let frame = self.log.draft(Kind::Record, id, marks, &[&frame::encode_record(&record)]);
         self.changes.push((id, Change::Saved { frame, marks }));
         self.fresh.insert(id, Fresh::Record(record));
+    }
+
+    fn save_damaged(&mut self, id: RecordId) {
+        let frame = self.log.draft(Kind::Damaged, id, Marks::NONE, &[]);
+        self.changes.push((id, Change::Damaged { frame }));
+        self.fresh.insert(id, Fresh::Damaged);
     }
 
     fn remove(&mut self, id: RecordId) {

@@ -34,6 +34,7 @@ mod reader;
 mod reading;
 mod records;
 mod recover;
+mod repair;
 mod scan;
 mod scrub;
 mod segment;
@@ -57,6 +58,7 @@ use parking_lot::Mutex;
 use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind, Timestamp};
 
 pub use options::{EmbeddedOptions, Leases};
+pub use repair::{RepairError, RepairOptions, Repaired};
 pub use trouble::{EmbeddedHealth, OpenError};
 
 use closed::{CLOSED_UNTIL, Closed};
@@ -130,6 +132,9 @@ impl EmbeddedStore {
     /// Opens the store in the folder `path`, which is made if it is missing.
     pub fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
         let folder = Folder::open(path.as_ref())?;
+        if repair::is_unfinished(folder.path()) {
+            return Err(OpenError::Unfinished { path: folder.path().to_owned() });
+        }
         let earlier = folder.path().join(EARLIER);
         if earlier.exists() {
             return Err(OpenError::Earlier { path: earlier });

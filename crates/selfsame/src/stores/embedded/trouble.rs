@@ -75,8 +75,9 @@ pub enum OpenError {
     },
     /// What was durable once cannot be read any more.
     #[error(
-        "{path} is damaged: {what}; bring the folder back from a copy of it. Without what is lost, \
-         keys that were used would be new, and run again",
+        "{path} is damaged: {what}; run `selfsame store repair`, which keeps all that can be read, and \
+         refuses keys that may be lost. In an empty folder, or in an older copy of this one, keys that \
+         were used would be new, and run again",
         path = path.display()
     )]
     Damaged {
@@ -84,6 +85,16 @@ pub enum OpenError {
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// A repair of the store, or a restore, was interrupted.
+    #[error(
+        "a repair of {path}, or a restore to it, is not finished; run that command again: `selfsame \
+         store repair`, or `selfsame store restore` with the same backup",
+        path = path.display()
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
     },
     /// The machine was booted since the store was written, and the wall clock says that this was
     /// longer ago than [`EmbeddedOptions::clock_gap_max`](super::EmbeddedOptions::clock_gap_max).
