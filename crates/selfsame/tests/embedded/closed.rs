@@ -14,7 +14,8 @@ pub(super) async fn assert_closed(store: &EmbeddedStore, ask: &Ask) -> Duration 
 }
 
 #[tokio::test]
-async fn a_closed_store_answers_known_keys_and_refuses_others_over_restarts_until_its_time_is_over() {
+async fn a_closed_store_answers_known_keys_and_refuses_others_over_restarts_until_its_time_is_over()
+{
     let folder = folder();
     let clock = Arc::new(SettableClock::new());
     let options = || EmbeddedOptions::default().leases(Leases::Keep).clock(clock.clone());
@@ -38,7 +39,10 @@ async fn a_closed_store_answers_known_keys_and_refuses_others_over_restarts_unti
         }
     }
     let again = store.claim(&retry(&failed)).await;
-    assert!(matches!(again, Ok(Claimed::Run(grant)) if grant.attempt == 2), "it is known to be free");
+    assert!(
+        matches!(again, Ok(Claimed::Run(grant)) if grant.attempt == 2),
+        "it is known to be free"
+    );
 
     // One that expired meanwhile may have been used again by a claim that was lost.
     clock.pass(RETENTION + MARGIN);

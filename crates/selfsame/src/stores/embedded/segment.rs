@@ -154,7 +154,8 @@ impl Segment {
         number: u32,
     ) -> Result<Option<(Self, bool)>, OpenError> {
         let path = Self::path(folder, number);
-        let failed = |source: io::Error| OpenError::File { path: path.clone(), source: source.into() };
+        let failed =
+            |source: io::Error| OpenError::File { path: path.clone(), source: source.into() };
         let file = File::open(&path).map_err(failed)?;
         let capacity = file.metadata().map_err(failed)?.len();
         if capacity < START {
@@ -217,9 +218,7 @@ impl Segment {
 
     fn read_exact(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         match read_exact_at(&self.file, bytes, at) {
-            Err(error)
-                if self.is_salvaged && error.kind() != io::ErrorKind::UnexpectedEof =>
-            {
+            Err(error) if self.is_salvaged && error.kind() != io::ErrorKind::UnexpectedEof => {
                 tracing::warn!(path = %self.path.display(), at, %error, "a part cannot be read");
                 let mut at = at;
                 for sector in bytes.chunks_mut(SECTOR) {

@@ -24,13 +24,14 @@ use std::time::Duration;
 
 use selfsame_core::StoreError;
 
-use self::swap::{Command, Marker, Phase};
 pub(super) use self::swap::is_unfinished;
+use self::swap::{Command, Marker, Phase};
 
 use super::facts::FactsFile;
 use super::folder::{Folder, lock_folder};
 use super::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
 use crate::private_files;
+use crate::spool::Spool;
 
 /// Least time for which a repaired store refuses unknown keys, unless another is asked for.
 const CLOSED_FOR_MIN: Duration = Duration::from_secs(24 * 60 * 60);
@@ -41,6 +42,7 @@ pub struct RepairOptions {
     longest_life: Duration,
     closed_for: Option<Duration>,
     accepts_lost_facts: bool,
+    spool: Option<Spool>,
 }
 
 impl RepairOptions {
@@ -55,6 +57,13 @@ impl RepairOptions {
     #[must_use]
     pub fn closed_for(self, closed_for: Duration) -> Self {
         Self { closed_for: Some(closed_for), ..self }
+    }
+
+    /// The spool of the store. Its answers stay; releases and cancellations are dropped, because what a
+    /// later attempt did may be lost.
+    #[must_use]
+    pub fn spool(self, spool: Spool) -> Self {
+        Self { spool: Some(spool), ..self }
     }
 
     /// Accepts that the values which the installation agrees on are lost, above all its secret: without
@@ -217,6 +226,12 @@ impl Job<'_> {
                 return Err(OpenError::Unfinished { path: path.to_owned() }.into());
             }
             _ => self.build().await?,
+        }
+        // Before anybody can open the store.
+        if let Some(spool) = &self.repair.spool {
+            let in_spool =
+                |error| RepairError::File { path: spool.folder().to_owned(), source: error };
+            spool.keep_answers_only().map_err(in_spool)?;
         }
         let mut repaired = swap::finish(path).map_err(failed)?;
         repaired.set_aside = repaired.set_aside.map(|name| path.join(name));

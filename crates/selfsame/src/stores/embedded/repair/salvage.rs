@@ -70,7 +70,8 @@ impl Salvage {
         scratch: &Path,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, OpenError> {
-        let failed = |error: io::Error| OpenError::Folder { path: folder.to_owned(), source: error };
+        let failed =
+            |error: io::Error| OpenError::Folder { path: folder.to_owned(), source: error };
         let index = Index::open(scratch).map_err(failed)?.index;
         let boot = Position { segment: 0, offset: 0, batch: 0 };
         let (segments, open, leases) = (Segments::new(), OpenRecords::new([]), Leases::Keep);
@@ -91,7 +92,11 @@ impl Salvage {
         let oldest = found.first().copied();
         for number in found {
             if expected.is_some_and(|expected| number > expected) {
-                salvage.note_damage(format!("the files before {} are missing", name(number)), number, START);
+                salvage.note_damage(
+                    format!("the files before {} are missing", name(number)),
+                    number,
+                    START,
+                );
             }
             expected = Some(number + 1);
             match Segment::open_damaged(folder, number)? {
@@ -209,7 +214,8 @@ impl Salvage {
     }
 
     fn note_time(&mut self, time: Option<KeptTime>) {
-        let newest = |known: KeptTime| time.filter(|time| time.store >= known.store).or(Some(known));
+        let newest =
+            |known: KeptTime| time.filter(|time| time.store >= known.store).or(Some(known));
         self.time = self.time.map_or(time, newest);
     }
 
