@@ -70,7 +70,7 @@ fn replayed(gateway: &Gateway, ledger: &Ledger, keys: &[String], answers: &[Answ
                 replayed += 1;
             }
             409 => drop(retry.refused("outcome-unknown")),
-            500 => drop(retry.refused("record-damaged")),
+            500 => assert_eq!(retry.problem().as_deref(), Some("record-damaged")),
             _ => drop(retry.refused("store-unavailable")),
         }
         assert_eq!(ledger.effects(key), 1, "{key}");
@@ -104,7 +104,9 @@ fn a_damaged_store_is_repaired_and_refuses_unknown_keys_until_it_is_reopened() {
     for part in ["repaired: ", "closed     for 1day", "records-00000001.log, bytes", "damaged-"] {
         assert!(repaired.stdout.contains(part), "{}", repaired.stdout);
     }
-    assert!(store(&["info"], &folder).stdout.contains("closed    to keys that it does not know"));
+    let info = store(&["info"], &folder);
+    assert!(info.stdout.contains("damaged   "), "{info:?}");
+    assert!(info.stdout.contains("closed    to keys that it does not know"), "{info:?}");
 
     let gateway = setup.start();
     let kept = replayed(&gateway, &ledger, &keys, &answers);

@@ -23,6 +23,7 @@ struct Seen {
     /// Answers, checkpoints and requests, and how many of them are encrypted.
     kept: usize,
     encrypted: usize,
+    damaged: usize,
 }
 
 /// Facts about a store, one a line.
@@ -53,6 +54,9 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         let seconds = clock_offset_ms.unsigned_abs() / 1000;
         facts.push(("time", format!("{seconds} s {side} the wall clock")));
     }
+    if seen.damaged > 0 {
+        facts.push(("damaged", format!("{} more records, which are refused", seen.damaged)));
+    }
     if let Some(left) = closed_for {
         let left = humantime::format_duration(Duration::from_secs(left.as_secs().max(1)));
         facts.push(("closed", format!("to keys that it does not know, for {left} more")));
@@ -81,10 +85,16 @@ async fn look(opened: &Opened) -> Result<Seen> {
     let now = store.now().await?;
     let ids = store.ids().await?;
     let records = stream::iter(ids.into_iter().map(|id| async move { store.get(&id).await }));
-    let records = records.buffer_unordered(AT_ONCE);
+    let records = records.buffer_unordered(AT_ONCE).map(|record| match record {
+        Ok(record) => Ok(Ok(record)),
+        Err(error) if error.is_damaged() => Ok(Err(error)),
+        Err(error) => Err(error),
+    });
     let seen = records.try_fold(Seen::default(), |mut seen, record| async move {
-        if let Some(record) = record {
-            seen.add(&record, now);
+        match record {
+            Ok(Some(record)) => seen.add(&record, now),
+            Ok(None) => {}
+            Err(_) => seen.damaged += 1,
         }
         Ok(seen)
     });
