@@ -142,6 +142,7 @@ fn a_damaged_store_is_repaired_and_refuses_unknown_keys_until_it_is_reopened() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long a repair takes here is measured")]
 fn a_repair_that_is_killed_at_any_time_is_finished_by_the_next() {
     let ledger = upstream();
     let gateway = setup(&ledger).start();

@@ -32,7 +32,7 @@ const TIME_OUT: Duration = Duration::from_secs(5 * 60);
 
 /// A record as the new store gets it.
 enum Item {
-    Record(Record),
+    Record(Box<Record>),
     Damaged(RecordId),
 }
 
@@ -158,7 +158,8 @@ fn item(id: RecordId, fate: Fate, now: Timestamp, repaired: &mut Repaired) -> Op
         // Fence and attempt id stay: an answer of this attempt may wait in the spool.
         Fate::Open(record) => {
             repaired.newly_held += 1;
-            Some(Item::Record(Record { state: State::Held { since: now }, ..record }))
+            let held = Record { state: State::Held { since: now }, ..record };
+            Some(Item::Record(Box::new(held)))
         }
         Fate::Kept(mut record) => {
             record.bury(now);
@@ -167,7 +168,7 @@ fn item(id: RecordId, fate: Fate, now: Timestamp, repaired: &mut Repaired) -> Op
                 State::Tombstone => &mut repaired.tombstones,
                 _ => &mut repaired.completed,
             } += 1;
-            Some(Item::Record(record))
+            Some(Item::Record(Box::new(record)))
         }
     }
 }
@@ -178,7 +179,7 @@ async fn write(store: &EmbeddedStore, items: Vec<Item>) -> Result<(), RepairErro
     let writing = store.writes.ask(move |ledger| {
         for item in items {
             match item {
-                Item::Record(record) => drop(ledger.import(record)?),
+                Item::Record(record) => drop(ledger.import(*record)?),
                 Item::Damaged(id) => ledger.import_damaged(id)?,
             }
         }
