@@ -93,7 +93,7 @@ fn summary(repaired: &Repaired) -> String {
         writeln!(text, "{name:<10} {value}").expect("a text takes what is written");
     };
     if places > 0 {
-        line("unreadable", &format_args!("{places} places of the log:"));
+        line("unreadable", &format_args!("parts of the log: {places}"));
     }
     for place in &repaired.first_places {
         line("", place);

@@ -158,7 +158,10 @@ impl EmbeddedStore {
         let clock = time.kept();
         let log = Log::new(records.clone(), tender, clock.clone(), active, end);
         let closed = Arc::new(Closed::new(facts.get(CLOSED_UNTIL), records.clock.clone()));
-        warn_of_closed(&closed, folder.path());
+        // Whoever only looks into a store is told otherwise.
+        if !options.start.leaves_kept {
+            warn_of_closed(&closed, folder.path());
+        }
         let ledger = Ledger::new(records.clone(), log, clock.clone(), facts, closed.clone());
         let health = Arc::<Health>::default();
         let writes = start_writing(ledger, tend, health.clone(), &options);
