@@ -126,7 +126,7 @@ fn a_hole_in_the_log_costs_its_own_key_and_without_the_index_the_gateway_does_no
     let refused = refused.expect("it runs");
     assert!(!refused.status.success());
     let said = String::from_utf8_lossy(&refused.stderr);
-    for part in ["records-00000001.log is damaged", "at byte 28", "bring the folder back"] {
+    for part in ["records-00000001.log is damaged", "at byte 28", "selfsame store repair"] {
         assert!(said.contains(part), "{said}");
     }
 }

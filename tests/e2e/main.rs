@@ -72,6 +72,7 @@ mod redis_cluster;
 mod redis_losses;
 mod refusals;
 mod reload;
+mod repair;
 mod request_head;
 mod retention;
 mod reuse;

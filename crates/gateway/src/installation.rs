@@ -135,6 +135,12 @@ pub(crate) fn postgres_options(database: &Database) -> PostgresOptions {
     }
 }
 
+/// The longest time of any route.
+pub(crate) fn longest(config: &Config, time: impl Fn(&RouteSettings) -> Duration) -> Duration {
+    let of_routes = config.routes.iter().map(|route| &route.settings);
+    of_routes.chain([&config.defaults]).map(time).max().unwrap_or_default()
+}
+
 /// Options for the configured Redis.
 pub(crate) fn redis_options(config: &Config) -> RedisOptions {
     let redis = &config.redis;
@@ -144,8 +150,7 @@ pub(crate) fn redis_options(config: &Config) -> RedisOptions {
             settings.retention.saturating_add(settings.remember).saturating_add(settings.lease)
         }
     };
-    let of_routes = config.routes.iter().map(|route| &route.settings);
-    let longest = of_routes.chain([&config.defaults]).map(known_for).max().unwrap_or_default();
+    let longest = longest(config, known_for);
     let mut options =
         RedisOptions::default().wait_replicas(redis.wait_replicas.unwrap_or(0)).known_for(longest);
     if redis.accept_loss {

@@ -115,6 +115,23 @@ impl Spool {
         Ok(())
     }
 
+    /// Drops releases and cancellations, and returns how many there were. For a store that has lost
+    /// records: what a later attempt did may be lost, and the end of an earlier one must not free its key.
+    /// Answers stay. Blocks.
+    pub fn keep_answers_only(&self) -> io::Result<usize> {
+        let mut dropped = 0;
+        for spooled in self.waiting()? {
+            if !matches!(spooled, Spooled::Answer { .. }) {
+                fs::remove_file(self.path_of(&spooled))?;
+                dropped += 1;
+            }
+        }
+        if dropped > 0 {
+            private_files::sync_folder(&self.folder)?;
+        }
+        Ok(dropped)
+    }
+
     /// Lists what waits to be written. Files that cannot be read are left where they are. What a crash
     /// left half written was promised to nobody and goes. Blocks.
     pub fn waiting(&self) -> io::Result<Vec<Spooled>> {
@@ -248,6 +265,21 @@ mod tests {
         assert_eq!(waiting, [Spooled::Cancellation { id, attempt_id }]);
         spool.remove(&id, attempt_id).expect("removed");
         assert_eq!(spool.waiting().expect("readable"), []);
+    }
+
+    #[test]
+    fn only_answers_are_kept_for_a_store_that_has_lost_records() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let spool = Spool::new(folder.path().join("spool"));
+        assert_eq!(spool.keep_answers_only().expect("nothing yet"), 0);
+        let (lease, answer) = landing("done");
+        let ends = [landing("").0, landing("").0];
+        spool.keep(&lease, &answer).expect("kept");
+        spool.keep_release(&ends[0], Release::Retry).expect("kept");
+        spool.keep_cancellation(&ends[1].id, ends[1].attempt_id).expect("kept");
+        assert_eq!(spool.keep_answers_only().expect("writable"), 2);
+        let spooled = Spooled::Answer { lease, status: answer.status };
+        assert_eq!(spool.waiting().expect("readable"), [spooled]);
     }
 
     #[test]

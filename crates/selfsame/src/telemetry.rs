@@ -176,6 +176,12 @@ pub(crate) fn redis_closed(time: Duration) {
     gauge!("selfsame_redis_closed_seconds").set(time.as_secs_f64());
 }
 
+/// Sets the gauge of the time for which a store in a folder takes no key that it does not know.
+#[cfg(feature = "embedded")]
+pub(crate) fn store_closed(time: Duration) {
+    gauge!("selfsame_store_closed_seconds").set(time.as_secs_f64());
+}
+
 /// Sets the gauges of answers and releases that wait for the store.
 pub(crate) fn unlanded(answers: usize, releases: usize) {
     gauge!("selfsame_unlanded_answers").set(answers as f64);

@@ -138,6 +138,14 @@ async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
             let text = format!("the store takes no new keys: {cause}\n");
             return (StatusCode::SERVICE_UNAVAILABLE, text);
         }
+        if let Some(time) = disk.closed_for() {
+            let text = format!(
+                "the store has lost records, and takes no key that it does not know for {} s; \
+                 selfsame store reopen\n",
+                time.as_secs().max(1)
+            );
+            return (StatusCode::SERVICE_UNAVAILABLE, text);
+        }
     }
     if let Some(time) = admin.redis.as_ref().and_then(RedisHealth::closed_for) {
         let text = format!(

@@ -36,7 +36,8 @@ pub use clock::SystemClock;
 #[cfg(feature = "embedded")]
 pub use embedded::{
     Backup, BackupError, DamagedPlace, EmbeddedHealth, EmbeddedOptions, EmbeddedStore, Leases,
-    OpenError, StoreSummary, VerificationPass, Verified, VerifiedPiece,
+    OpenError, RepairError, RepairOptions, Repaired, StoreSummary, VerificationPass, Verified,
+    VerifiedPiece,
 };
 pub use memory::MemoryStore;
 pub(crate) use memory::TakenFromId;

@@ -160,7 +160,7 @@ async fn a_lost_frame_is_a_store_that_does_not_open() {
     fs::write(&log, &bytes).expect("the log can be written");
     remove_index(&folder);
     let text = super::refused(folder.path()).to_string();
-    for part in ["is damaged", "at byte 28", "from a copy"] {
+    for part in ["is damaged", "at byte 28", "selfsame store repair"] {
         assert!(text.contains(part), "{text}");
     }
 }

@@ -2,6 +2,7 @@
 #![cfg(feature = "embedded")]
 
 mod backup;
+mod closed;
 mod crash;
 mod damage;
 mod descriptors;
@@ -11,6 +12,7 @@ mod golden;
 mod leases;
 mod memory;
 mod opening;
+mod repair;
 mod restart;
 #[path = "../shared/leases.rs"]
 #[expect(dead_code, reason = "this store has threads of its own")]
@@ -26,7 +28,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError};
+use selfsame::stores::{
+    EmbeddedOptions, EmbeddedStore, Leases, OpenError, RepairError, RepairOptions, Repaired,
+    Transfer,
+};
 use selfsame_core::conformance::SettableClock;
 use selfsame_core::conformance::samples::{
     LEASE, MARGIN, REMEMBER, RETENTION, answer, ask, checkpoint, remembered, retry,

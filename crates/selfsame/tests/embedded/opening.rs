@@ -59,10 +59,10 @@ fn a_second_store_is_refused_though_the_lock_file_was_removed() {
     open(&folder);
 }
 
-type Harm = fn(&Path);
+pub(super) type Harm = fn(&Path);
 
 /// What is done to a file of a store that was closed.
-const HARMS: [(&str, Harm); 3] = [
+pub(super) const HARMS: [(&str, Harm); 3] = [
     ("removed", |path| fs::remove_file(path).expect("it can be removed")),
     ("cut in half", |path| {
         let bytes = fs::read(path).expect("it can be read");

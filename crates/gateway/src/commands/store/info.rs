@@ -1,5 +1,7 @@
 //! `selfsame store info`: what is in a store, and who uses it.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use selfsame::admin::date;
@@ -22,6 +24,7 @@ struct Seen {
     /// Answers, checkpoints and requests, and how many of them are encrypted.
     kept: u64,
     encrypted: u64,
+    damaged: u64,
 }
 
 /// Facts about a store, one a line.
@@ -60,6 +63,13 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
         let seconds = clock_offset_ms.unsigned_abs() / 1000;
         facts.push(("time", format!("{seconds} s {side} the wall clock")));
     }
+    if seen.damaged > 0 {
+        facts.push(("damaged", format!("{} more records, which are refused", seen.damaged)));
+    }
+    if let Some(left) = opened.closed_for() {
+        let left = humantime::format_duration(Duration::from_secs(left.as_secs().max(1)));
+        facts.push(("closed", format!("to keys that it does not know, for {left} more")));
+    }
     let copying = store.facts().await?.into_iter().find(|(name, _)| name == COPYING);
     if let Some((_, source)) = copying.filter(|(_, source)| !source.is_empty()) {
         let source = String::from_utf8_lossy(&source).into_owned();
@@ -71,7 +81,7 @@ pub(super) async fn info(opened: &Opened) -> Result<String> {
 /// Facts about a store in a folder.
 fn in_folder(summary: &StoreSummary) -> Vec<(&'static str, String)> {
     let StoreSummary { log_bytes, index_bytes, live_bytes, day_records, day_bytes, .. } = summary;
-    let mut facts = vec![
+    vec![
         (
             "on disk",
             format!("{} bytes: log {log_bytes}, index {index_bytes}", log_bytes + index_bytes),
@@ -80,13 +90,7 @@ fn in_folder(summary: &StoreSummary) -> Vec<(&'static str, String)> {
         ("waste", format!("{} bytes of the log", log_bytes.saturating_sub(*live_bytes))),
         ("last day", format!("{day_records} new records, {day_bytes} bytes of the log")),
         ("clock", format!("{}, the store's time", date(summary.time))),
-    ];
-    if summary.damaged > 0 {
-        let text =
-            format!("{} records cannot be read; see `selfsame store verify`", summary.damaged);
-        facts.push(("damaged", text));
-    }
-    facts
+    ]
 }
 
 /// Summary of a folder that another process has open.
@@ -105,10 +109,16 @@ async fn look(opened: &Opened) -> Result<Seen> {
     let now = store.now().await?;
     let ids = store.ids().await?;
     let records = stream::iter(ids.into_iter().map(|id| async move { store.get(&id).await }));
-    let records = records.buffer_unordered(AT_ONCE);
+    let records = records.buffer_unordered(AT_ONCE).map(|record| match record {
+        Ok(record) => Ok(Ok(record)),
+        Err(error) if error.is_damaged() => Ok(Err(error)),
+        Err(error) => Err(error),
+    });
     let seen = records.try_fold(Seen::default(), |mut seen, record| async move {
-        if let Some(record) = record {
-            seen.add(&record, now);
+        match record {
+            Ok(Some(record)) => seen.add(&record, now),
+            Ok(None) => {}
+            Err(_) => seen.damaged += 1,
         }
         Ok(seen)
     });
@@ -117,8 +127,8 @@ async fn look(opened: &Opened) -> Result<Seen> {
 
 impl Seen {
     fn of(summary: &StoreSummary) -> Self {
-        let StoreSummary { count, oldest, newest, kept, encrypted, .. } = *summary;
-        Self { count, oldest, newest, kept, encrypted }
+        let StoreSummary { count, oldest, newest, kept, encrypted, damaged, .. } = *summary;
+        Self { count, oldest, newest, kept, encrypted, damaged }
     }
 
     fn add(&mut self, record: &Record, now: Timestamp) {

@@ -6,6 +6,7 @@ mod copy;
 mod info;
 mod open;
 mod reopen;
+mod repair;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -16,12 +17,13 @@ use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, OpenError, Postgr
 use tokio::runtime::Runtime;
 
 use self::open::{Accepting, Opened};
+use self::repair::Repairing;
 use super::admin_client;
 use crate::config::{Config, Overrides, StoreUrl};
 use crate::{installation, telemetry};
 
-/// Looks into a store, verifies it, backs it up, copies it, brings it up to date, takes damaged records out of one, or reopens one that
-/// has lost records.
+/// Looks into a store, verifies it, backs it up, copies it, brings it up to date, repairs or restores one, takes
+/// damaged records out of one, or reopens one that has lost records.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -82,8 +84,23 @@ enum Action {
         #[arg(long)]
         yes: bool,
     },
-    /// Takes new keys again in a Redis that has lost records, at once and for all nodes. Keys that were lost are new
-    /// then: whatever is asked for again under one of them runs a second time
+    /// Makes a damaged file: store one that opens again, of all that can be read, while no gateway serves it. Keys
+    /// that it does not know are refused until those that are lost would have expired
+    Repair {
+        #[command(flatten)]
+        repairing: Repairing,
+    },
+    /// Makes a file: store of a backup, or of another copy of a folder, which stays as it is. Keys that it does
+    /// not know are refused until those that were used since the copy was made have expired
+    Restore {
+        /// The folder of the copy
+        backup: PathBuf,
+        #[command(flatten)]
+        repairing: Repairing,
+    },
+    /// Takes new keys again in a store that has lost records: in a Redis at once and for all nodes, in a file:
+    /// store while no gateway serves it. Keys that were lost are new then: whatever is asked for again under one
+    /// of them runs a second time
     Reopen {
         /// Does not ask whether that is meant
         #[arg(long)]
@@ -114,6 +131,10 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Action::Copy { from, to, accepting } => copy(&store_at(from)?, &store_at(to)?, accepting),
         Action::ForgetDamaged { id } => forget_damaged(&configured(args.store)?, &id),
         Action::AdoptClock { yes } => adopt_clock::adopt(&configured(args.store)?, yes),
+        Action::Repair { repairing } => repair::repair(&configured(args.store)?, &repairing),
+        Action::Restore { backup, repairing } => {
+            repair::restore(&configured(args.store)?, &backup, &repairing)
+        }
         Action::Reopen { yes } => reopen::reopen(&configured(args.store)?, yes),
     }
 }
@@ -150,6 +171,7 @@ fn copy(from: &StoreUrl, to: &StoreUrl, accepting: Accepting) -> Result<()> {
         let from = Opened::existing(from).await?;
         // Before the target is made, for nothing.
         from.must_be_idle().await?;
+        from.must_stay_closed_in(to)?;
         let to = Opened::new(to, accepting).await?;
         from.must_not_be_behind(&to)?;
         let copied = copy::copy(&from, &to).await?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use selfsame::stores::{
@@ -108,6 +109,25 @@ impl Opened {
         Ok(())
     }
 
+    /// How much longer a store in a folder takes no key that it does not know.
+    pub(super) fn closed_for(&self) -> Option<Duration> {
+        self.embedded.as_ref().and_then(|store| store.health().closed_for())
+    }
+
+    /// Refuses to copy a store that takes no unknown key to one that would take it.
+    pub(super) fn must_stay_closed_in(&self, to: &StoreUrl) -> Result<()> {
+        if let (Some(left), false) = (self.closed_for(), matches!(to, StoreUrl::File(_))) {
+            bail!(
+                "{} has lost records, and refuses keys that it does not know for {} more, which only \
+                 another file: store can go on with. Copy it to one, wait, or see `selfsame store \
+                 reopen`",
+                self.place,
+                humantime::format_duration(Duration::from_secs(left.as_secs().max(1)))
+            );
+        }
+        Ok(())
+    }
+
     /// Refuses a store that others use.
     pub(super) async fn must_be_idle(&self) -> Result<()> {
         match self.store.users().await? {
@@ -129,7 +149,7 @@ pub(super) fn must_have_log(url: &StoreUrl) -> Result<()> {
     }
 }
 
-fn has_log(folder: &Path) -> bool {
+pub(super) fn has_log(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("records-"))

@@ -1,18 +1,28 @@
-//! `selfsame store reopen`: ends the time in which a Redis that has lost records takes no new key.
+//! `selfsame store reopen`: ends the time in which a store that has lost records takes no key that it
+//! does not know.
+
+use std::path::Path;
 
 use anyhow::{Result, bail};
-use selfsame::stores::RedisStore;
+use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, RedisStore};
 use tokio::runtime::Runtime;
 
-use crate::config::{Config, Lock, StoreUrl};
+use super::open::has_log;
+use crate::config::{Config, Lock, RedisUrl, StoreUrl};
 use crate::installation;
 
 pub(super) fn reopen(config: &Config, yes: bool) -> Result<()> {
-    let url = match (&config.store, &config.cache, config.lock) {
-        (StoreUrl::Redis(url), ..) | (_, Some(url), Lock::Redis) => url,
-        _ => bail!("only a Redis that has claims is closed when it has lost records"),
-    };
-    if !yes && !is_meant()? {
+    match (&config.store, &config.cache, config.lock) {
+        (StoreUrl::Redis(url), ..) | (_, Some(url), Lock::Redis) => reopen_redis(config, url, yes),
+        (StoreUrl::File(folder), ..) => reopen_folder(config, folder, yes),
+        _ => bail!(
+            "only a file: store, and a Redis that has claims, are closed when they have lost records"
+        ),
+    }
+}
+
+fn reopen_redis(config: &Config, url: &RedisUrl, yes: bool) -> Result<()> {
+    if !yes && !is_meant("Redis has", "Reopen it for all nodes?")? {
         bail!("nothing was changed");
     }
     let options = installation::redis_options(config);
@@ -23,11 +33,30 @@ pub(super) fn reopen(config: &Config, yes: bool) -> Result<()> {
     Ok(())
 }
 
+/// The folder is locked meanwhile: no gateway serves it.
+fn reopen_folder(config: &Config, folder: &Path, yes: bool) -> Result<()> {
+    if !has_log(folder) {
+        bail!("there is no store in {}", config.store.shown());
+    }
+    let options = EmbeddedOptions::default().leases(Leases::Keep).leave_kept_time();
+    let store = EmbeddedStore::open(folder, options)?;
+    if store.health().closed_for().is_none() {
+        println!("nothing to do: new keys are taken already");
+        return Ok(());
+    }
+    if !yes && !is_meant("The store has", "Reopen it?")? {
+        bail!("nothing was changed");
+    }
+    Runtime::new()?.block_on(store.reopen())?;
+    println!("reopened: new keys are taken again from the next start on");
+    Ok(())
+}
+
 /// Asks whoever sits at the terminal.
-fn is_meant() -> Result<bool> {
+fn is_meant(loser: &str, question: &str) -> Result<bool> {
     eprint!(
-        "Redis has lost records. Keys that were lost are new once it is reopened: whatever clients ask for again \
-         under one of them runs a second time.\nReopen it for all nodes? Write yes: "
+        "{loser} lost records. Keys that were lost are new once it is reopened: whatever clients ask \
+         for again under one of them runs a second time.\n{question} Write yes: "
     );
     let mut answer = String::new();
     std::io::stdin().read_line(&mut answer)?;

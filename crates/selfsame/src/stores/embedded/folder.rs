@@ -80,7 +80,7 @@ enum Lock {
 
 /// Locks the folder itself; none where somebody else has it locked.
 #[cfg(unix)]
-fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
     let folder = File::open(folder)?;
     match folder.try_lock() {
         Ok(()) => Ok(Some(folder)),
@@ -91,7 +91,7 @@ fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
 
 /// A folder cannot be locked here, and a file that is locked cannot be removed.
 #[cfg(not(unix))]
-fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
     lock_file(folder).map(Some)
 }
 

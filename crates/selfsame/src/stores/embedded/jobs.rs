@@ -133,6 +133,12 @@ fn not_written(message: &str) -> StoreError {
     StoreError::new(StoreErrorKind::NotWritten, message)
 }
 
+/// Records were lost, and unknown keys are refused for so long.
+fn closed(left: Duration) -> StoreError {
+    let text = format!("the store has lost records: no unknown key for {left:?}");
+    StoreError::new(StoreErrorKind::RecordsLost, text).retry_after(left)
+}
+
 struct Work<T, F> {
     work: Option<F>,
     outcome: Option<Result<T, StoreError>>,
@@ -150,6 +156,7 @@ where
             Ok(value) => Ok(value),
             Err(Trouble::Damaged(error)) => Err(error),
             Err(Trouble::Full(cause)) => Err(not_written(&format!("no new key is taken: {cause}"))),
+            Err(Trouble::Closed(left)) => Err(closed(left)),
             Err(Trouble::Failed(failure)) => return Err(failure),
             Err(Trouble::Moved) => unreachable!("a moved record is looked for again"),
         });

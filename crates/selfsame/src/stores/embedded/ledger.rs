@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::sync::Arc;
+use std::time::Duration;
 
 use selfsame_core::{
     Ask, AttemptId, Checkpoint, Claimed, Due, Erased, Fence, Fenced, Lease, Record, RecordId,
     Recorded, Release, Resolution, Resolved, State, Swept, Timestamp,
 };
 
+use super::closed::{self, CLOSED_UNTIL, Closed};
 use super::facts::FactsFile;
 use super::frame::{self, HEAD_LEN, Kind, Marks};
 use super::index::{Entry, Place};
@@ -34,6 +36,7 @@ pub(super) struct Ledger {
     /// Absent where the store is told the time.
     clock: Option<Arc<StoreClock>>,
     facts: FactsFile,
+    closed: Arc<Closed>,
     now: Timestamp,
     /// Claims as they were written, until anything else is written about them.
     running: HashMap<RecordId, (Entry, Record)>,
@@ -81,6 +84,7 @@ impl Ledger {
         log: Log,
         clock: Option<Arc<StoreClock>>,
         facts: FactsFile,
+        closed: Arc<Closed>,
     ) -> Self {
         let now = records.clock.now();
         let (running, entries, fresh) = Default::default();
@@ -89,6 +93,7 @@ impl Ledger {
             log,
             clock,
             facts,
+            closed,
             now,
             running,
             entries,
@@ -189,6 +194,15 @@ impl Ledger {
         }
     }
 
+    /// Refuses keys that may be among those that were lost. An expired one may have been used again
+    /// since.
+    fn must_be_open(&self) -> Result<(), Trouble> {
+        match self.closed.time_left() {
+            Some(left) => Err(Trouble::Closed(left)),
+            None => Ok(()),
+        }
+    }
+
     /// Why new keys are refused, if they are.
     pub(super) fn shortage(&self) -> Option<&str> {
         self.log.shortage()
@@ -198,6 +212,9 @@ impl Ledger {
         let found = self.find(&ask.id)?;
         let (claimed, next) = selfsame_core::claim(found.as_ref(), ask, self.now);
         if let Some(next) = next {
+            if found.is_none_or(|record| record.is_expired(self.now)) {
+                self.must_be_open()?;
+            }
             self.must_have_room()?;
             self.save(next);
         }
@@ -212,6 +229,15 @@ impl Ledger {
         self.must_have_room()?;
         self.save(record);
         Ok(Imported::Done)
+    }
+
+    /// Notes that there is a record which cannot be trusted, unless its id is known here.
+    pub(super) fn import_damaged(&mut self, id: RecordId) -> Result<(), Trouble> {
+        if self.find(&id)?.is_none() {
+            self.must_have_room()?;
+            self.save_damaged(id);
+        }
+        Ok(())
     }
 
     pub(super) fn renew(&mut self, lease: &Lease) -> Result<Fenced, Trouble> {
@@ -362,11 +388,7 @@ impl Ledger {
             match record {
                 _ if !self.is_still(&id, &entry) => {}
                 Some(record) => self.save(record),
-                None => {
-                    let frame = self.log.draft(Kind::Damaged, id, Marks::NONE, &[]);
-                    self.changes.push((id, Change::Damaged { frame }));
-                    self.fresh.insert(id, Fresh::Damaged);
-                }
+                None => self.save_damaged(id),
             }
         }
     }
@@ -400,7 +422,18 @@ impl Ledger {
 
     pub(super) fn set_fact(&mut self, name: &str, value: Vec<u8>) -> Result<(), Trouble> {
         self.has_set_facts = true;
-        Ok(self.facts.set(name, value)?)
+        self.facts.set(name, value.clone())?;
+        if name == CLOSED_UNTIL {
+            self.closed.note(&value);
+        }
+        Ok(())
+    }
+
+    /// Refuses unknown keys for this time, or longer where that was decided before.
+    pub(super) fn close_for_unknown_keys(&mut self, time: Duration) -> Result<(), Trouble> {
+        let before = self.facts.get(CLOSED_UNTIL).map(|fact| closed::decode(fact));
+        let until = (self.now + time).max(before.unwrap_or_default());
+        self.set_fact(CLOSED_UNTIL, closed::encode(until))
     }
 
     /// All of the log that is durable, the oldest segment first.
@@ -483,6 +516,12 @@ impl Ledger {
         let frame = self.log.draft(Kind::Record, id, marks, &[&frame::encode_record(&record)]);
         self.changes.push((id, Change::Saved { frame, marks }));
         self.fresh.insert(id, Fresh::Record(record));
+    }
+
+    fn save_damaged(&mut self, id: RecordId) {
+        let frame = self.log.draft(Kind::Damaged, id, Marks::NONE, &[]);
+        self.changes.push((id, Change::Damaged { frame }));
+        self.fresh.insert(id, Fresh::Damaged);
     }
 
     fn remove(&mut self, id: RecordId) {

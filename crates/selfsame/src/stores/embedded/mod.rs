@@ -18,6 +18,7 @@
 //! which decides anew.
 
 mod backup;
+mod closed;
 mod facts;
 mod folder;
 mod frame;
@@ -34,6 +35,7 @@ mod reader;
 mod reading;
 mod records;
 mod recover;
+mod repair;
 mod scan;
 mod scrub;
 mod segment;
@@ -53,17 +55,20 @@ use std::io;
 use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use selfsame_core::{Ask, Claimed, StoreError, StoreErrorKind, Timestamp};
 
 pub use backup::{Backup, BackupError};
 pub use options::{EmbeddedOptions, Leases};
+pub use repair::{RepairError, RepairOptions, Repaired};
 pub use summary::StoreSummary;
 pub use trouble::{EmbeddedHealth, OpenError};
 pub use verification::{DamagedPlace, VerificationPass, Verified, VerifiedPiece};
 
 use backup::Backups;
+use closed::{CLOSED_UNTIL, Closed};
 use facts::FactsFile;
 use folder::Folder;
 use index::Index;
@@ -126,6 +131,7 @@ pub struct EmbeddedStore {
     near: Near,
     scrubs: Scrubs,
     backups: Backups,
+    closed: Arc<Closed>,
     health: Arc<Health>,
     folder: Folder,
 }
@@ -135,6 +141,7 @@ impl EmbeddedStore {
     pub fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
         backup::refuse(path.as_ref())?;
         let folder = Folder::open(path.as_ref())?;
+        repair::refuse_unfinished(folder.path())?;
         let earlier = folder.path().join(EARLIER);
         if earlier.exists() {
             return Err(OpenError::Earlier { path: earlier });
@@ -157,7 +164,12 @@ impl EmbeddedStore {
         let (tender, tend) = Tender::new(folder.path().to_owned());
         let clock = time.kept();
         let log = Log::new(records.clone(), tender, clock.clone(), active, end);
-        let ledger = Ledger::new(records.clone(), log, clock.clone(), facts);
+        let closed = Arc::new(Closed::new(facts.get(CLOSED_UNTIL), records.clock.clone()));
+        // Whoever only looks into a store is told otherwise.
+        if !options.start.leaves_kept {
+            warn_of_closed(&closed, folder.path());
+        }
+        let ledger = Ledger::new(records.clone(), log, clock.clone(), facts, closed.clone());
         let health = Arc::<Health>::default();
         let writes = start_writing(ledger, tend, health.clone(), &options);
         let writes = writes.map_err(|error| folder.failure(error))?;
@@ -177,6 +189,7 @@ impl EmbeddedStore {
             near,
             scrubs,
             backups,
+            closed,
             health,
             folder,
         })
@@ -188,13 +201,32 @@ impl EmbeddedStore {
     /// It takes about 130 bytes of memory for each key that the index does not know: some of the
     /// newest ones after a crash, and all if the index is missing or damaged.
     pub fn verify(path: impl AsRef<Path>) -> Result<Verified, OpenError> {
-        backup::refuse_incomplete(path.as_ref())?;
-        verification::verify(path.as_ref(), &mut |_| Ok(()))
+        let path = path.as_ref();
+        backup::refuse_incomplete(path)?;
+        repair::refuse_unfinished(path)?;
+        verification::verify(path, &mut |_| Ok(()))
     }
 
     /// Health of the disk.
     pub fn health(&self) -> EmbeddedHealth {
-        EmbeddedHealth { health: self.health.clone() }
+        EmbeddedHealth { health: self.health.clone(), closed: self.closed.clone() }
+    }
+
+    /// Refuses keys that the store does not know for `time`, because records were lost: an unknown key
+    /// may be one whose work was done. Known keys are answered as ever. A time that ends later stays.
+    /// It survives restarts, and ends by the store's time.
+    pub async fn close_for_unknown_keys(&self, time: Duration) -> Result<(), StoreError> {
+        self.writes.ask(move |ledger| ledger.close_for_unknown_keys(time)).await
+    }
+
+    /// Takes unknown keys again. Returns false where they were taken already. For an operator who knows
+    /// that no lost key is asked for again, or accepts that it runs a second time.
+    pub async fn reopen(&self) -> Result<bool, StoreError> {
+        let is_closed = self.closed.time_left().is_some();
+        if is_closed {
+            self.writes.ask(|ledger| ledger.set_fact(CLOSED_UNTIL, Vec::new())).await?;
+        }
+        Ok(is_closed)
     }
 
     /// How far the wall clock is ahead of the store's time, in milliseconds; negative where it is
@@ -239,6 +271,17 @@ impl EmbeddedStore {
             self.near.keep(record, FOREVER, seen);
             claimed
         }))
+    }
+}
+
+fn warn_of_closed(closed: &Closed, folder: &Path) {
+    if let Some(left) = closed.time_left() {
+        tracing::error!(
+            folder = %folder.display(),
+            seconds = left.as_secs(),
+            "the store has lost records: keys that it does not know are refused until those that were \
+             lost would have expired, because they would run again; docs/REPAIR.md says what to do"
+        );
     }
 }
 

@@ -69,6 +69,12 @@ impl EmbeddedOptions {
         self
     }
 
+    /// Believes any gap between two boots.
+    pub(super) fn any_clock_gap(mut self) -> Self {
+        self.start.gap_max = None;
+        self
+    }
+
     #[cfg(test)]
     pub(super) fn machine_clocks(self, machine: Arc<dyn MachineClocks>) -> Self {
         Self { machine, ..self }

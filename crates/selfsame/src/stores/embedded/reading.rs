@@ -60,6 +60,29 @@ impl<'a> Reading<'a> {
         }
     }
 
+    /// Where the next head begins from `at` on that is of this batch or a later one.
+    pub(super) fn next_head(&mut self, mut at: u64, batch: u64) -> io::Result<Option<u64>> {
+        let salt = self.segment.salt;
+        loop {
+            let bytes = self.bytes(at, READ_BYTES)?;
+            if bytes.len() < HEAD_LEN {
+                return Ok(None);
+            }
+            let is_next = |bytes: &[u8]| {
+                bytes.starts_with(&MAGIC)
+                    && bytes
+                        .try_into()
+                        .ok()
+                        .and_then(|bytes| Head::decode(bytes, salt))
+                        .is_some_and(|head| head.batch >= batch)
+            };
+            if let Some(behind) = bytes.windows(HEAD_LEN).position(is_next) {
+                return Ok(Some(at + behind as u64));
+            }
+            at += (bytes.len() - HEAD_LEN + 1) as u64;
+        }
+    }
+
     /// Whether a batch was written behind this one, which was durable then.
     pub(super) fn is_followed(&mut self, batch: u64) -> io::Result<bool> {
         let mut at = self.at + 1;

@@ -27,6 +27,9 @@ const UNFINISHED: &str = "records.new";
 /// How much is written at a time while a segment is made, so that commits get their turn.
 const STEP: usize = 256 * 1024;
 
+/// How much is read at a time where the disk cannot read all.
+const SECTOR: usize = 512;
+
 /// One file of the log.
 #[derive(Debug)]
 pub(super) struct Segment {
@@ -38,6 +41,8 @@ pub(super) struct Segment {
     pub(super) capacity: u64,
     /// Whether it is of a version that did not note which older segments are needed.
     pub(super) is_without_floor: bool,
+    /// Whether parts that the disk cannot read are read as zeros.
+    is_salvaged: bool,
 }
 
 impl Segment {
@@ -54,7 +59,15 @@ impl Segment {
             let path = Self::path(folder, number);
             fs::rename(&unfinished, &path)?;
             private_files::sync_folder(folder)?;
-            Ok(Self { number, salt, path, file, capacity: size, is_without_floor: false })
+            Ok(Self {
+                number,
+                salt,
+                path,
+                file,
+                capacity: size,
+                is_without_floor: false,
+                is_salvaged: false,
+            })
         });
         if made.is_err() {
             // Half a segment would only take room from others.
@@ -131,7 +144,53 @@ impl Segment {
         if found != start(FORMAT, number, salt) && !is_without_floor {
             return Err(not_ours(path, &found));
         }
-        Ok(Self { number, salt, path, file, capacity, is_without_floor })
+        let is_salvaged = false;
+        Ok(Self { number, salt, path, file, capacity, is_without_floor, is_salvaged })
+    }
+
+    /// Numbers of the segments in `folder`, the oldest first.
+    pub(super) fn list(folder: &Path) -> io::Result<Vec<u32>> {
+        let mut numbers = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            numbers.extend(number_of(&entry?.path()));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// Opens a segment of which only a part may be readable, to read it alone. Returns whether its
+    /// beginning is what was written; none where not even that is there. Even if the beginning is
+    /// damaged its salt may be right: heads that fit it prove that.
+    pub(super) fn open_damaged(
+        folder: &Path,
+        number: u32,
+    ) -> Result<Option<(Self, bool)>, OpenError> {
+        let path = Self::path(folder, number);
+        let failed =
+            |source: io::Error| OpenError::File { path: path.clone(), source: source.into() };
+        let file = File::open(&path).map_err(failed)?;
+        let capacity = file.metadata().map_err(failed)?.len();
+        if capacity < START {
+            return Ok(None);
+        }
+        let mut segment = Self {
+            number,
+            salt: Salt(0),
+            path: path.clone(),
+            file,
+            capacity,
+            is_without_floor: false,
+            is_salvaged: true,
+        };
+        let found = segment.read(START as usize, 0).map_err(failed)?;
+        let found: [u8; START as usize] = found.try_into().expect("its length");
+        segment.salt = Salt(u64::from_le_bytes(found[16..SUM_AT].try_into().expect("8 bytes")));
+        segment.is_without_floor = found == start(FORMAT_WITHOUT_FLOOR, number, segment.salt);
+        let is_whole = found == start(FORMAT, number, segment.salt) || segment.is_without_floor;
+        match not_ours(path, &found) {
+            newer @ OpenError::Newer { .. } if !is_whole => Err(newer),
+            _ => Ok(Some((segment, is_whole))),
+        }
     }
 
     pub(super) fn write(&self, bytes: &[u8], at: u64) -> io::Result<()> {
@@ -157,7 +216,7 @@ impl Segment {
 
     pub(super) fn read(&self, len: usize, at: u64) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; len];
-        read_exact_at(&self.file, &mut bytes, at)?;
+        self.read_exact(&mut bytes, at)?;
         Ok(bytes)
     }
 
@@ -170,8 +229,25 @@ impl Segment {
     pub(super) fn read_some(&self, bytes: &mut [u8], at: u64) -> io::Result<usize> {
         let left = self.file.metadata()?.len().saturating_sub(at);
         let len = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        read_exact_at(&self.file, &mut bytes[..len], at)?;
+        self.read_exact(&mut bytes[..len], at)?;
         Ok(len)
+    }
+
+    fn read_exact(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
+        match read_exact_at(&self.file, bytes, at) {
+            Err(error) if self.is_salvaged && error.kind() != io::ErrorKind::UnexpectedEof => {
+                tracing::warn!(path = %self.path.display(), at, %error, "a part cannot be read");
+                let mut at = at;
+                for sector in bytes.chunks_mut(SECTOR) {
+                    if read_exact_at(&self.file, sector, at).is_err() {
+                        sector.fill(0);
+                    }
+                    at += sector.len() as u64;
+                }
+                Ok(())
+            }
+            read => read,
+        }
     }
 
     /// Takes the file away. Whoever still reads it may go on. It is gone for good before a younger
@@ -200,13 +276,19 @@ fn start(format: u32, number: u32, salt: Salt) -> [u8; START as usize] {
 /// Why a segment with another start is refused.
 fn not_ours(path: PathBuf, found: &[u8; START as usize]) -> OpenError {
     let number = |at: usize| u32::from_le_bytes(found[at..at + 4].try_into().expect("4 bytes"));
-    if &found[..8] != NAME {
+    // Beside other files of ours it is one whose beginning is damaged.
+    if &found[..8] != NAME && !path.with_file_name("facts").exists() {
         return OpenError::Foreign { path };
     }
     if number(SUM_AT) == crc32fast::hash(&found[..SUM_AT]) && number(8) > FORMAT {
         return OpenError::Newer { path, found: number(8).into(), known: FORMAT.into() };
     }
     OpenError::Damaged { path, what: "its beginning is not what was written".to_owned() }
+}
+
+/// Whether a file is a segment, by its name.
+pub(super) fn is_segment(path: &Path) -> bool {
+    number_of(path).is_some()
 }
 
 fn number_of(path: &Path) -> Option<u32> {

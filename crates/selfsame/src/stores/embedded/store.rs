@@ -124,6 +124,7 @@ impl Store for EmbeddedStore {
 impl Sweep for EmbeddedStore {
     async fn sweep(&self, most: usize) -> Result<Swept, StoreError> {
         self.keep_time().await;
+        self.closed.report();
         let mut swept = Swept::default();
         let mut left = most;
         // It goes on until it did something, as far as it may.

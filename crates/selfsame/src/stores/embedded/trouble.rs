@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use selfsame_core::{RecordId, StoreError, StoreErrorKind};
 use tokio::time::Instant;
 
+use super::closed::Closed;
 use crate::stores::durable;
 
 /// Time from which on a disk counts as one that hangs.
@@ -74,8 +75,9 @@ pub enum OpenError {
     },
     /// What was durable once cannot be read any more.
     #[error(
-        "{path} is damaged: {what}; bring the folder back from a copy of it. Without what is lost, \
-         keys that were used would be new, and run again",
+        "{path} is damaged: {what}; run `selfsame store repair`, which keeps all that can be read, and \
+         refuses keys that may be lost. In an empty folder, or in an older copy of this one, keys that \
+         were used would be new, and run again",
         path = path.display()
     )]
     Damaged {
@@ -83,6 +85,16 @@ pub enum OpenError {
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// A repair of the store, or a restore, was interrupted.
+    #[error(
+        "a repair of {path}, or a restore to it, is not finished; run that command again: `selfsame \
+         store repair`, or `selfsame store restore` with the same backup",
+        path = path.display()
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
     },
     /// The machine was booted since the store was written, and the wall clock says that this was
     /// longer ago than [`EmbeddedOptions::clock_gap_max`](super::EmbeddedOptions::clock_gap_max).
@@ -138,6 +150,8 @@ pub(super) enum Trouble {
     Damaged(StoreError),
     /// No new key is taken, for this reason: the little room that is left is kept for what runs.
     Full(String),
+    /// No unknown key is taken for so long: it may be one that was lost.
+    Closed(Duration),
     /// It was read from a file that is no longer needed: it lies elsewhere now.
     Moved,
     /// The disk could not do it: the whole batch is off.
@@ -190,6 +204,7 @@ impl Refusal {
 #[derive(Clone)]
 pub struct EmbeddedHealth {
     pub(super) health: Arc<Health>,
+    pub(super) closed: Arc<Closed>,
 }
 
 impl EmbeddedHealth {
@@ -207,6 +222,12 @@ impl EmbeddedHealth {
     /// Why new keys are refused for now. It passes without a restart.
     pub fn shortage(&self) -> Option<String> {
         self.health.shortage.lock().clone()
+    }
+
+    /// How much longer keys that the store does not know are refused, because records were lost; none
+    /// where they are taken.
+    pub fn closed_for(&self) -> Option<Duration> {
+        self.closed.time_left()
     }
 }
 

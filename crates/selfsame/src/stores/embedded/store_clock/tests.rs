@@ -356,3 +356,38 @@ fn a_store_says_which_gap_it_refuses() {
     drop(EmbeddedStore::open(folder.path(), strict.clone().adopt_wall_clock()).expect("adopted"));
     drop(EmbeddedStore::open(folder.path(), strict).expect("it is the same boot"));
 }
+
+#[tokio::test]
+async fn a_repair_goes_on_from_the_time_that_was_kept_and_never_goes_back() {
+    for keeps_time in [true, false] {
+        let (folder, clocks) = (TempDir::new().expect("a folder"), Clocks::new());
+        let store = open(&folder, &clocks);
+        clocks.pass(HOUR);
+        let Claimed::Run(grant) = claim(&store, &ask("done")).await else { panic!("it is new") };
+        let recorded = store.complete(&grant.lease, &answer("done")).await;
+        assert!(matches!(recorded, Ok(Recorded::Until(_))));
+        let before = store.records.clock.now();
+        drop(store);
+        let log = folder.path().join("records-00000001.log");
+        let mut bytes = std::fs::read(&log).expect("readable");
+        bytes[..8].fill(0);
+        while let Some(at) = bytes.windows(3).position(|head| head == [0xf5, 0x5e, 8])
+            && !keeps_time
+        {
+            bytes[at] = 0;
+        }
+        std::fs::write(&log, bytes).expect("writable");
+        std::fs::remove_dir_all(folder.path().join("index")).expect("it is there");
+
+        clocks.set_wall(-25);
+        let repair = crate::stores::RepairOptions::default();
+        let repaired = EmbeddedStore::repair(folder.path(), options(&clocks), repair).await;
+        assert_eq!(repaired.expect("it works").expect("it was damaged").completed, 1);
+        let store = open(&folder, &clocks);
+        assert_eq!(store.records.clock.now(), before, "{keeps_time}");
+        let day = Duration::from_secs(24 * 60 * 60);
+        assert_eq!(store.health().closed_for(), Some(day));
+        clocks.pass(day);
+        assert_eq!(store.health().closed_for(), None);
+    }
+}
