@@ -149,7 +149,7 @@ pub(super) fn must_have_log(url: &StoreUrl) -> Result<()> {
     }
 }
 
-pub(super) fn has_log(folder: &Path) -> bool {
+fn has_log(folder: &Path) -> bool {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut names = entries.map(|entry| entry.file_name());
     names.any(|name| name.to_string_lossy().starts_with("records-"))

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use selfsame::stores::{EmbeddedOptions, EmbeddedStore, Leases, RedisStore};
 use tokio::runtime::Runtime;
 
-use super::open::has_log;
+use super::open::must_have_log;
 use crate::config::{Config, Lock, RedisUrl, StoreUrl};
 use crate::installation;
 
@@ -35,9 +35,7 @@ fn reopen_redis(config: &Config, url: &RedisUrl, yes: bool) -> Result<()> {
 
 /// The folder is locked meanwhile: no gateway serves it.
 fn reopen_folder(config: &Config, folder: &Path, yes: bool) -> Result<()> {
-    if !has_log(folder) {
-        bail!("there is no store in {}", config.store.shown());
-    }
+    must_have_log(&config.store)?;
     let options = EmbeddedOptions::default().leases(Leases::Keep).leave_kept_time();
     let store = EmbeddedStore::open(folder, options)?;
     if store.health().closed_for().is_none() {

@@ -352,10 +352,11 @@ impl Ledger {
     /// What expired needs no frame: after a restart it is found, and has expired again.
     pub(super) fn sweep(&mut self, sightings: Vec<Sighting>) -> Swept {
         let mut swept = Swept::default();
-        for Sighting { id, entry, record } in sightings {
-            if !self.is_still(&id, &entry) {
+        for sighting in sightings {
+            if !self.is_still(&sighting) {
                 continue;
             }
+            let Sighting { id, entry, record, .. } = sighting;
             let due = match &record {
                 Some(record) => record.due(self.now),
                 None if entry.marks.leaves_at_once() => Some(Due::Removal),
@@ -384,11 +385,13 @@ impl Ledger {
 
     /// Writes records anew that somebody saw in an old segment, which is to go.
     pub(super) fn rewrite(&mut self, sightings: Vec<Sighting>) {
-        for Sighting { id, entry, record } in sightings {
-            match record {
-                _ if !self.is_still(&id, &entry) => {}
+        for sighting in sightings {
+            if !self.is_still(&sighting) {
+                continue;
+            }
+            match sighting.record {
                 Some(record) => self.save(record),
-                None => self.save_damaged(id),
+                None => self.save_damaged(sighting.id),
             }
         }
     }
@@ -499,9 +502,11 @@ impl Ledger {
     }
 
     /// Whether the record is still as somebody saw it.
-    fn is_still(&mut self, id: &RecordId, entry: &Entry) -> bool {
+    fn is_still(&mut self, sighting: &Sighting) -> bool {
+        let Sighting { id, entry, tables_made, .. } = sighting;
+        let index = &self.records.index;
         let is_still = !self.fresh.contains_key(id)
-            && self.records.entry(id).is_ok_and(|found| found == Some(*entry));
+            && index.is_still(id, entry, *tables_made).is_ok_and(|is_still| is_still);
         if is_still {
             self.entries.insert(*id, Some(*entry));
         }

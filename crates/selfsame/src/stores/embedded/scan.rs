@@ -27,6 +27,8 @@ pub(super) struct Sighting {
     pub(super) entry: Entry,
     /// Absent where it was not worth reading, or is damaged.
     pub(super) record: Option<Record>,
+    /// As many memtables had been written as tables before.
+    pub(super) tables_made: u64,
 }
 
 /// A part of the store, looked through.
@@ -62,7 +64,7 @@ impl Records {
         from: Bound<RecordId>,
         most: usize,
     ) -> Result<Stretch<RecordId>, Trouble> {
-        let now = self.clock.now();
+        let (now, tables_made) = (self.clock.now(), self.index.tables_made());
         let due = self.open.due(from, now, most);
         let next = due.last().copied().filter(|_| due.len() == most);
         let (mut sightings, mut read, mut last) = (Vec::new(), 0, None);
@@ -81,7 +83,7 @@ impl Records {
                 self.open.wait(&id, record.settled_until());
                 continue;
             }
-            sightings.push(Sighting { id, entry, record });
+            sightings.push(Sighting { id, entry, record, tables_made });
         }
         Ok(Stretch { sightings, next })
     }
@@ -93,7 +95,7 @@ impl Records {
         scan: &mut DueScan,
         most: usize,
     ) -> Result<Stretch<()>, Trouble> {
-        let now = self.clock.now();
+        let (now, tables_made) = (self.clock.now(), self.index.tables_made());
         let (mut sightings, mut read) = (Vec::new(), 0);
         let mut due = scan.due;
         let next = self.scan(segment, scan.at, |id, entry| {
@@ -112,7 +114,7 @@ impl Records {
                     self.read(&id, &entry).inspect_err(|_| due = Timestamp::default()).ok()
                 }
             };
-            sightings.push(Sighting { id, entry, record });
+            sightings.push(Sighting { id, entry, record, tables_made });
             Ok(sightings.len() < most && read < BITE_BYTES)
         })?;
         scan.due = due;
@@ -126,16 +128,18 @@ impl Records {
         segment: &Segment,
         from: Option<u64>,
     ) -> Result<Stretch<u64>, Trouble> {
+        let tables_made = self.index.tables_made();
         let (mut sightings, mut bytes) = (Vec::new(), 0);
         let next = self.scan_frames(segment, from.unwrap_or(START), |id, entry, here| {
-            match self.read(&id, &entry) {
+            let record = match self.read(&id, &entry) {
+                Ok(record) => Some(Some(record)),
+                Err(Trouble::Damaged(_)) => Some(None),
                 // It has just become another: it lies elsewhere.
-                Err(Trouble::Moved) => {}
-                Ok(record) => sightings.push(Sighting { id, entry, record: Some(record) }),
-                Err(Trouble::Damaged(_)) => sightings.push(Sighting { id, entry, record: None }),
+                Err(Trouble::Moved) => None,
                 // That it cannot be read now says nothing of it.
                 Err(trouble) => return Err(trouble),
-            }
+            };
+            sightings.extend(record.map(|record| Sighting { id, entry, record, tables_made }));
             bytes += u64::from(here.len);
             Ok(bytes < REWRITTEN_MAX)
         })?;

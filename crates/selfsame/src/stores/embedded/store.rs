@@ -25,9 +25,8 @@ const CLAIMS_MAX: usize = 3;
 /// Records that are erased in one turn of the writer: they may be large, and are read before.
 const ERASED_AT_ONCE: usize = 16;
 
-/// Records that a sweep changes in one turn of the writer: each is looked up in the index again,
-/// while claims wait.
-const SWEPT_AT_ONCE: usize = 64;
+/// Records that a sweep changes in one turn of the writer, while claims wait.
+const SWEPT_AT_ONCE: usize = 256;
 
 /// Claims that are counted in one turn: they may keep large requests.
 const COUNTED_AT_ONCE: usize = 256;

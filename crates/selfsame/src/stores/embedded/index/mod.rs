@@ -243,6 +243,30 @@ impl Index {
         Ok(slot.and_then(|slot| self.counted(slot)))
     }
 
+    /// Number of memtables that have been written as tables.
+    pub(super) fn tables_made(&self) -> u64 {
+        self.shared.layers.read().tables_made()
+    }
+
+    /// Whether `entry` is still that of a record. It was found when no more than `tables_made` memtables
+    /// had been written. Mostly reads nothing from the disk.
+    pub(super) fn is_still(
+        &self,
+        id: &RecordId,
+        entry: &Entry,
+        tables_made: u64,
+    ) -> io::Result<bool> {
+        let layers = self.shared.layers();
+        let in_memory = layers.memtables().find_map(|memtable| memtable.get(id));
+        let slot = match in_memory {
+            Some(slot) => slot,
+            // It was in the tables, and all that has changed since is in the memtables.
+            None if layers.tables_made() == tables_made => Slot::Present(*entry),
+            None => return Ok(self.get(id)? == Some(*entry)),
+        };
+        Ok(self.counted(slot) == Some(*entry))
+    }
+
     /// Puts an entry in the place of another.
     pub(super) fn put(&self, id: RecordId, entry: Entry) {
         self.shared.layers.read().active.put(id, Slot::Present(entry));
@@ -289,11 +313,8 @@ impl Index {
     pub(super) fn rotate(&self, note: Vec<u8>) {
         {
             let mut layers = self.shared.layers.write();
-            let number = match (layers.full.first(), layers.tables.first()) {
-                (Some(full), _) => full.number + 1,
-                (None, Some(table)) => table.made_of().end,
-                (None, None) => 0,
-            };
+            let newest = layers.full.first();
+            let number = newest.map_or_else(|| layers.tables_made(), |full| full.number + 1);
             let mut next = (**layers).clone();
             let memtable = mem::replace(&mut next.active, Arc::new(Memtable::new()));
             next.full.insert(0, Arc::new(FullMemtable { memtable, number, note }));
@@ -365,6 +386,10 @@ impl Drop for Index {
 }
 
 impl Layers {
+    fn tables_made(&self) -> u64 {
+        self.tables.first().map_or(0, |newest| newest.made_of().end)
+    }
+
     /// The newest first.
     fn memtables(&self) -> impl Iterator<Item = &Memtable> {
         let full = self.full.iter().map(|full| &*full.memtable);
