@@ -34,8 +34,9 @@ pub(super) fn verify(config: &Config) -> Result<()> {
     println!("read: {records} records that have not expired, {bytes} bytes in all");
     if !verified.is_sound() {
         bail!(
-            "{damaged_places} damaged places, in {} records that are known. Look at the disk first. Then \
-             run `selfsame store repair`, or bring the folder back from a copy",
+            "damaged places: {damaged_places}, in {} records that are known. Look at the disk first. A store \
+             that a gateway does not start on is mended by `selfsame store repair`. A damaged record by itself \
+             is refused until you decide: see `selfsame store forget-damaged`",
             verified.damaged_records()
         );
     }

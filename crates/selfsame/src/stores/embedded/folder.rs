@@ -16,7 +16,18 @@ const LOCK: &str = "lock";
 /// The folder, ours until this is dropped.
 pub(super) struct Folder {
     path: PathBuf,
-    _locks: Vec<File>,
+    _locks: Vec<Locked>,
+}
+
+/// A file or folder that is locked until this is dropped. To close it would not be enough: a process that
+/// somebody starts at this moment has it open, too, until it runs its own program.
+pub(super) struct Locked(File);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Where that fails, closing it is all that is left.
+        let _ = self.0.unlock();
+    }
 }
 
 impl Folder {
@@ -74,16 +85,16 @@ fn in_use(path: PathBuf, pid: Option<u32>) -> OpenError {
 }
 
 enum Lock {
-    Ours(File),
+    Ours(Locked),
     Theirs { pid: Option<u32> },
 }
 
 /// Locks the folder itself; none where somebody else has it locked.
 #[cfg(unix)]
-pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
+pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<Locked>> {
     let folder = File::open(folder)?;
     match folder.try_lock() {
-        Ok(()) => Ok(Some(folder)),
+        Ok(()) => Ok(Some(Locked(folder))),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -91,8 +102,8 @@ pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
 
 /// A folder cannot be locked here, and a file that is locked cannot be removed.
 #[cfg(not(unix))]
-pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<File>> {
-    lock_file(folder).map(Some)
+pub(super) fn lock_folder(folder: &Path) -> io::Result<Option<Locked>> {
+    lock_file(folder).map(|file| Some(Locked(file)))
 }
 
 fn lock_file(folder: &Path) -> io::Result<File> {
@@ -102,11 +113,12 @@ fn lock_file(folder: &Path) -> io::Result<File> {
 
 fn lock(file: File) -> io::Result<Lock> {
     match lock_to_read(file)? {
-        Lock::Ours(mut file) => {
+        Lock::Ours(mut locked) => {
+            let file = &mut locked.0;
             file.set_len(0)?;
             file.rewind()?;
             writeln!(file, "{}", std::process::id())?;
-            Ok(Lock::Ours(file))
+            Ok(Lock::Ours(locked))
         }
         theirs => Ok(theirs),
     }
@@ -115,7 +127,7 @@ fn lock(file: File) -> io::Result<Lock> {
 /// Locks the file without writing who has it.
 fn lock_to_read(mut file: File) -> io::Result<Lock> {
     match file.try_lock() {
-        Ok(()) => Ok(Lock::Ours(file)),
+        Ok(()) => Ok(Lock::Ours(Locked(file))),
         Err(TryLockError::WouldBlock) => {
             let mut text = String::new();
             let read = file.read_to_string(&mut text);

@@ -139,8 +139,19 @@ pub struct EmbeddedStore {
 impl EmbeddedStore {
     /// Opens the store in the folder `path`, which is made if it is missing.
     pub fn open(path: impl AsRef<Path>, options: EmbeddedOptions) -> Result<Self, OpenError> {
-        backup::refuse(path.as_ref())?;
-        let folder = Folder::open(path.as_ref())?;
+        // Whoever only looks into a store is told otherwise.
+        let is_served = !options.start.leaves_kept;
+        let store = Self::open_silently(path.as_ref(), options)?;
+        if is_served {
+            warn_of_closed(&store.closed, store.folder.path());
+        }
+        Ok(store)
+    }
+
+    /// Opens the store, and does not tell that it is closed to unknown keys.
+    fn open_silently(path: &Path, options: EmbeddedOptions) -> Result<Self, OpenError> {
+        backup::refuse(path)?;
+        let folder = Folder::open(path)?;
         repair::refuse_unfinished(folder.path())?;
         let earlier = folder.path().join(EARLIER);
         if earlier.exists() {
@@ -165,10 +176,6 @@ impl EmbeddedStore {
         let clock = time.kept();
         let log = Log::new(records.clone(), tender, clock.clone(), active, end);
         let closed = Arc::new(Closed::new(facts.get(CLOSED_UNTIL), records.clock.clone()));
-        // Whoever only looks into a store is told otherwise.
-        if !options.start.leaves_kept {
-            warn_of_closed(&closed, folder.path());
-        }
         let ledger = Ledger::new(records.clone(), log, clock.clone(), facts, closed.clone());
         let health = Arc::<Health>::default();
         let writes = start_writing(ledger, tend, health.clone(), &options);

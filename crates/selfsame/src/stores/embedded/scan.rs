@@ -4,13 +4,13 @@ use std::ops::Bound;
 
 use selfsame_core::{Record, RecordId, Timestamp, wire};
 
-use super::frame::Kind;
+use super::frame::{Head, Kind};
 use super::index::{Entry, Place};
 use super::reading::Reading;
 use super::records::{BITE_BYTES, Records};
 use super::segment::{START, Segment};
 use super::trouble::{Failure, Trouble};
-use crate::stores::durable::HELD;
+use crate::stores::durable::{CLAIMED, HELD};
 
 /// How much of a segment is looked through at a time.
 const FRAMES_MAX: usize = 16_384;
@@ -98,10 +98,7 @@ impl Records {
         let (now, tables_made) = (self.clock.now(), self.index.tables_made());
         let (mut sightings, mut read) = (Vec::new(), 0);
         let mut due = scan.due;
-        let next = self.scan(segment, scan.at, |id, entry| {
-            if !entry.is_closed() {
-                return Ok(true);
-            }
+        let next = self.scan_closed(segment, scan.at, |id, entry| {
             if self.is_settled(&entry, now) {
                 due = due.min(entry.marks.settled_until);
                 return Ok(true);
@@ -130,19 +127,24 @@ impl Records {
     ) -> Result<Stretch<u64>, Trouble> {
         let tables_made = self.index.tables_made();
         let (mut sightings, mut bytes) = (Vec::new(), 0);
-        let next = self.scan_frames(segment, from.unwrap_or(START), |id, entry, here| {
-            let record = match self.read(&id, &entry) {
-                Ok(record) => Some(Some(record)),
-                Err(Trouble::Damaged(_)) => Some(None),
-                // It has just become another: it lies elsewhere.
-                Err(Trouble::Moved) => None,
-                // That it cannot be read now says nothing of it.
-                Err(trouble) => return Err(trouble),
-            };
-            sightings.extend(record.map(|record| Sighting { id, entry, record, tables_made }));
-            bytes += u64::from(here.len);
-            Ok(bytes < REWRITTEN_MAX)
-        })?;
+        let next = self.scan_frames(
+            segment,
+            from.unwrap_or(START),
+            |_| true,
+            |id, entry, here| {
+                let record = match self.read(&id, &entry) {
+                    Ok(record) => Some(Some(record)),
+                    Err(Trouble::Damaged(_)) => Some(None),
+                    // It has just become another: it lies elsewhere.
+                    Err(Trouble::Moved) => None,
+                    // That it cannot be read now says nothing of it.
+                    Err(trouble) => return Err(trouble),
+                };
+                sightings.extend(record.map(|record| Sighting { id, entry, record, tables_made }));
+                bytes += u64::from(here.len);
+                Ok(bytes < REWRITTEN_MAX)
+            },
+        )?;
         Ok(Stretch { sightings, next })
     }
 
@@ -155,14 +157,12 @@ impl Records {
         states: &mut States,
     ) -> Result<Option<u64>, Trouble> {
         let (now, mut read) = (self.clock.now(), 0);
-        self.scan(segment, from.unwrap_or(START), |id, entry| {
-            if entry.is_closed() {
-                if self.is_settled(&entry, now) {
-                    states[usize::from(entry.marks.state)] += 1;
-                } else if !entry.marks.leaves_at_once() {
-                    read += entry.bytes();
-                    self.count_seen(&id, states)?;
-                }
+        self.scan_closed(segment, from.unwrap_or(START), |id, entry| {
+            if self.is_settled(&entry, now) {
+                states[usize::from(entry.marks.state)] += 1;
+            } else if !entry.marks.leaves_at_once() {
+                read += entry.bytes();
+                self.count_seen(&id, states)?;
             }
             Ok(read < BITE_BYTES)
         })
@@ -180,25 +180,30 @@ impl Records {
         Ok(())
     }
 
-    /// Shows the entries whose newest frames are in `segment`, until `see` has enough. Returns where
-    /// to go on, unless it came to the end.
-    fn scan(
+    /// Shows the closed entries whose newest frames are in `segment`, until `see` has enough. Returns
+    /// where to go on, unless it came to the end.
+    fn scan_closed(
         &self,
         segment: &Segment,
         from: u64,
         mut see: impl FnMut(RecordId, Entry) -> Result<bool, Trouble>,
     ) -> Result<Option<u64>, Trouble> {
-        self.scan_frames(segment, from, |id, entry, here| match here == entry.newest() {
-            true => see(id, entry),
-            false => Ok(true),
+        // Others need not be looked up.
+        let may_close = |head: &Head| ![CLAIMED, HELD].contains(&head.marks.state);
+        self.scan_frames(segment, from, may_close, |id, entry, here| {
+            match entry.is_closed() && here == entry.newest() {
+                true => see(id, entry),
+                false => Ok(true),
+            }
         })
     }
 
-    /// Shows the frames of `segment` that are still needed.
+    /// Shows the frames of `segment` that are still needed, of those that `counts` takes.
     fn scan_frames(
         &self,
         segment: &Segment,
         from: u64,
+        counts: impl Fn(&Head) -> bool,
         mut see: impl FnMut(RecordId, Entry, Place) -> Result<bool, Trouble>,
     ) -> Result<Option<u64>, Trouble> {
         let mut reading = Reading::from(segment, from);
@@ -208,7 +213,10 @@ impl Records {
             let here = reading.place(&head);
             reading.at += head.frame_len();
             let entry = match head.kind {
-                Kind::Record | Kind::Ended | Kind::Damaged => self.entry(&head.id)?,
+                Kind::Record | Kind::Ended | Kind::Damaged => match counts(&head) {
+                    true => self.entry(&head.id)?,
+                    false => None,
+                },
                 Kind::Gone | Kind::Seal | Kind::Rest | Kind::Floor | Kind::Time => None,
             };
             if let Some(entry) = entry

@@ -66,7 +66,7 @@ pub(super) async fn build(
     begin_log(new, kept).map_err(failed)?;
 
     let options = job.options.clone().leases(Leases::Keep).any_clock_gap().time_out(TIME_OUT);
-    let store = EmbeddedStore::open(new, options)?;
+    let store = EmbeddedStore::open_silently(new, options)?;
     let mut repaired = Repaired {
         damaged_places: salvage.damaged_places,
         first_places: salvage.first_places.clone(),
