@@ -259,7 +259,7 @@ fn a_gateway_finds_damage_in_an_idle_store_and_verify_names_it() {
     assert_refused(&store(&gateway.data(), &["verify"]), &["in use by process", "verify_every"]);
     let (_, setup) = gateway.terminate();
     let found = store(&setup.data(), &["verify"]);
-    assert_refused(&found, &["1 damaged places, in 1 records", "selfsame store repair"]);
+    assert_refused(&found, &["damaged places: 1, in 1 records", "selfsame store repair"]);
     for part in ["records-00000001.log, byte ", "record ", "checksum does not fit", "2 records"] {
         assert!(found.stdout.contains(part), "{part:?} in {found:?}");
     }

@@ -58,6 +58,24 @@ async fn nothing_of_what_was_erased_is_in_the_files() {
     }
 }
 
+/// A key that had expired was used again: what the log has of its first use is erased, too.
+#[tokio::test]
+async fn what_an_erased_key_was_used_for_before_is_not_in_the_files_either() {
+    let (folder, clock) = (folder(), Arc::new(SettableClock::new()));
+    let options = || EmbeddedOptions::default().leases(Leases::Keep).clock(clock.clone());
+    let store = reopen(&folder, options());
+    let first = complete_with(&store, "again", BODY).await;
+    clock.pass(RETENTION + MARGIN);
+    sweep_all(&store).await;
+    assert!(store.get(&first.id).await.expect("the store works").is_none());
+    assert_eq!(times(&folder, BODY), 1, "the file it is in is still written to");
+
+    let second = complete_with(&store, "again", b"another").await;
+    assert_eq!(second.id, first.id);
+    assert_eq!(store.erase(&[second.id]).await.expect("the store works"), [Erased::Done]);
+    assert_eq!((times(&folder, BODY), times(&folder, b"another")), (0, 0));
+}
+
 /// Where the process dies while it overwrites, the tombstone counts all the same, and erasing once more
 /// ends what was begun.
 #[tokio::test]

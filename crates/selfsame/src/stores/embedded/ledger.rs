@@ -3,8 +3,8 @@
 //! Each change is one of core's pure ones, between a read of the record and a frame of the log. What
 //! a batch changed is seen by the rest of the batch at once, and by everybody else when it is durable.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::facts::FactsFile;
 use super::frame::{self, HEAD_LEN, Kind, Marks};
 use super::index::{Entry, Place};
 use super::log::{Base, Draft, Log, LogPart};
-use super::records::Records;
+use super::records::{LookUp, Records};
 use super::scan::Sighting;
 use super::store_clock::StoreClock;
 use super::trouble::{Failure, Trouble, damaged};
@@ -42,6 +42,8 @@ pub(super) struct Ledger {
     running: HashMap<RecordId, (Entry, Record)>,
     /// Where the records of the batch lie.
     entries: HashMap<RecordId, Option<Entry>>,
+    /// Those of the batch that are gone, and of which frames are left in the log.
+    remains: HashSet<RecordId>,
     /// What the batch changed, in its order.
     changes: Vec<(RecordId, Change)>,
     /// What the batch made of each record.
@@ -87,7 +89,7 @@ impl Ledger {
         closed: Arc<Closed>,
     ) -> Self {
         let now = records.clock.now();
-        let (running, entries, fresh) = Default::default();
+        let (running, entries, remains, fresh) = Default::default();
         Self {
             records,
             log,
@@ -97,6 +99,7 @@ impl Ledger {
             now,
             running,
             entries,
+            remains,
             changes: Vec::new(),
             fresh,
             has_set_facts: false,
@@ -155,6 +158,7 @@ impl Ledger {
             }
         }
         self.entries.clear();
+        self.remains.clear();
         if self.records.index.is_full() {
             self.rotate_index();
         }
@@ -172,6 +176,7 @@ impl Ledger {
         self.changes.clear();
         self.fresh.clear();
         self.entries.clear();
+        self.remains.clear();
         self.running.clear();
     }
 
@@ -493,7 +498,14 @@ impl Ledger {
             None => {
                 let found = match self.running.get(id) {
                     Some(running) => Some(running.clone()),
-                    None => self.records.look_up(id)?,
+                    None => match self.records.look_for(id)? {
+                        LookUp::Record(entry, record) => Some((entry, *record)),
+                        LookUp::Remains => {
+                            self.remains.insert(*id);
+                            None
+                        }
+                        LookUp::Nothing => None,
+                    },
                 };
                 self.entries.insert(*id, found.as_ref().map(|(entry, _)| *entry));
                 Ok(found.map(|(_, record)| record))
@@ -516,7 +528,7 @@ impl Ledger {
     fn save(&mut self, record: Record) {
         let id = record.id;
         let is_known = self.entries.get(&id).is_some_and(Option::is_some);
-        let has_older = is_known || self.fresh.contains_key(&id);
+        let has_older = is_known || self.fresh.contains_key(&id) || self.remains.contains(&id);
         let marks = Marks { has_older, ..Marks::of(&record) };
         let frame = self.log.draft(Kind::Record, id, marks, &[&frame::encode_record(&record)]);
         self.changes.push((id, Change::Saved { frame, marks }));

@@ -10,7 +10,7 @@ use selfsame_core::{AnswerBody, Ask, Claimed, Clock, Find, Record, RecordId, Sta
 
 use super::Leases;
 use super::frame::{self, HEAD_LEN, Head, Kind};
-use super::index::{Entry, Index, Place};
+use super::index::{Entry, Found, Index, Place};
 use super::kept_time::KeptTime;
 use super::note::{Note, Position};
 use super::open_records::OpenRecords;
@@ -40,6 +40,15 @@ pub(super) struct Records {
     pub(super) boot: Position,
 }
 
+/// What is known of a record.
+pub(super) enum LookUp {
+    /// As it was written last.
+    Record(Entry, Box<Record>),
+    /// It is gone, and frames of it are left in the log.
+    Remains,
+    Nothing,
+}
+
 /// What was found in a part of the store.
 pub(super) struct Bite<T> {
     pub(super) found: Vec<T>,
@@ -55,12 +64,24 @@ impl Records {
 
     /// The record as it was written last, and its entry.
     pub(super) fn look_up(&self, id: &RecordId) -> Result<Option<(Entry, Record)>, Trouble> {
+        Ok(match self.look_for(id)? {
+            LookUp::Record(entry, record) => Some((entry, *record)),
+            LookUp::Remains | LookUp::Nothing => None,
+        })
+    }
+
+    /// What is known of a record.
+    pub(super) fn look_for(&self, id: &RecordId) -> Result<LookUp, Trouble> {
         for _ in 0..LOOKS_MAX {
-            let Some(entry) = self.entry(id)? else { return Ok(None) };
+            let entry = match self.index.find(id).map_err(|error| unreadable(id, error))? {
+                Found::Entry(entry) => entry,
+                Found::Remains => return Ok(LookUp::Remains),
+                Found::Nothing => return Ok(LookUp::Nothing),
+            };
             match self.read(id, &entry) {
                 // It was moved since, and the file it was in is gone.
                 Err(Trouble::Moved) => {}
-                read => return read.map(|record| Some((entry, record))),
+                read => return read.map(|record| LookUp::Record(entry, Box::new(record))),
             }
         }
         Err(Trouble::Failed(Failure::Refused(io::Error::other("the record is being moved"))))
@@ -68,10 +89,7 @@ impl Records {
 
     /// The place of a record.
     pub(super) fn entry(&self, id: &RecordId) -> Result<Option<Entry>, Trouble> {
-        self.index.get(id).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidData => damaged(id, error),
-            _ => Trouble::Failed(Failure::Refused(error)),
-        })
+        self.index.get(id).map_err(|error| unreadable(id, error))
     }
 
     /// Puts what has become of a record into the index.
@@ -325,4 +343,12 @@ fn shortened(mut record: Record) -> Record {
         (checkpoint.data, checkpoint.is_sealed) = (Bytes::new(), false);
     }
     record
+}
+
+/// The error of an index that cannot be read.
+fn unreadable(id: &RecordId, error: io::Error) -> Trouble {
+    match error.kind() {
+        io::ErrorKind::InvalidData => damaged(id, error),
+        _ => Trouble::Failed(Failure::Refused(error)),
+    }
 }

@@ -9,7 +9,6 @@ use std::thread;
 use tokio::time::Instant;
 
 use super::MEMTABLE_MAX;
-use super::entry::Slot;
 use super::merge::{Merge, Source};
 use super::table::{Table, TableWriter};
 
@@ -65,12 +64,12 @@ pub(super) fn compact(
     let mut writer = TableWriter::new(folder, UNFINISHED, counts.sum())?;
     let sources =
         tables.iter().map(|table| Box::new(table.walk(Bound::Unbounded, PAGES)) as Source<'_>);
-    let is_oldest = oldest.made_of().start == 0;
     let mut begun = Instant::now();
     for change in Merge::new(sources.collect()) {
         let (id, slot) = change?;
-        let hides_nothing = is_oldest && matches!(slot, Slot::Removed { .. });
-        if slot.segment() < oldest_segment || hides_nothing {
+        // A record that was removed stays known as long as the log has frames of it: an erasure has to
+        // find them if its key is used again.
+        if slot.segment() < oldest_segment {
             continue;
         }
         if writer.add(&id, &slot)? {

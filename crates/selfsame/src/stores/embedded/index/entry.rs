@@ -84,6 +84,14 @@ pub(super) enum Slot {
 }
 
 impl Slot {
+    /// The last segment of the log that has a frame of the record.
+    pub(super) fn last_segment(&self) -> u32 {
+        match self {
+            Self::Present(entry) => entry.newest().segment,
+            Self::Removed { segment } => *segment,
+        }
+    }
+
     /// Segment of the log without which this slot counts for nothing.
     pub(super) fn segment(&self) -> u32 {
         match self {

@@ -119,6 +119,14 @@ pub(super) struct OpenedToRead {
     pub(super) damage: Vec<DamagedTable>,
 }
 
+/// What the index knows of a record.
+pub(super) enum Found {
+    Entry(Entry),
+    /// The record is gone, and frames of it are left in the log.
+    Remains,
+    Nothing,
+}
+
 /// A place that keeps the index from being used.
 pub(super) struct DamagedTable {
     pub(super) path: PathBuf,
@@ -227,20 +235,34 @@ impl Index {
 
     /// The entry of a record. An error of the kind `InvalidData` says that a table is damaged.
     pub(super) fn get(&self, id: &RecordId) -> io::Result<Option<Entry>> {
-        self.find(id).inspect_err(|error| self.shared.note_damage(error))
+        Ok(match self.find(id)? {
+            Found::Entry(entry) => Some(entry),
+            Found::Remains | Found::Nothing => None,
+        })
     }
 
-    fn find(&self, id: &RecordId) -> io::Result<Option<Entry>> {
+    /// What is known of a record. An error of the kind `InvalidData` says that a table is damaged.
+    pub(super) fn find(&self, id: &RecordId) -> io::Result<Found> {
+        let slot = self.slot(id).inspect_err(|error| self.shared.note_damage(error))?;
+        let Some(slot) = slot else { return Ok(Found::Nothing) };
+        let oldest = self.shared.oldest_segment.load(Ordering::Relaxed);
+        Ok(match self.counted(slot) {
+            Some(entry) => Found::Entry(entry),
+            None if slot.last_segment() >= oldest => Found::Remains,
+            None => Found::Nothing,
+        })
+    }
+
+    fn slot(&self, id: &RecordId) -> io::Result<Option<Slot>> {
         let layers = self.shared.layers();
         let in_memory = layers.memtables().find_map(|memtable| memtable.get(id));
-        let slot = match in_memory {
-            Some(slot) => Some(slot),
+        match in_memory {
+            Some(slot) => Ok(Some(slot)),
             None => {
                 let mut tables = layers.tables.iter();
-                tables.find_map(|table| table.get(id).transpose()).transpose()?
+                tables.find_map(|table| table.get(id).transpose()).transpose()
             }
-        };
-        Ok(slot.and_then(|slot| self.counted(slot)))
+        }
     }
 
     /// Number of memtables that have been written as tables.

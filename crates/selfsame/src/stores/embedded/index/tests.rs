@@ -198,7 +198,7 @@ fn remains_of_what_was_cut_off_are_removed() {
 }
 
 #[test]
-fn tables_of_like_size_are_merged_and_removed_entries_leave() {
+fn tables_of_like_size_are_merged_and_removed_entries_leave_with_their_segment() {
     let folder = folder();
     let (index, _) = open(&folder);
     for round in 0_u8..4 {
@@ -212,7 +212,11 @@ fn tables_of_like_size_are_merged_and_removed_entries_leave() {
     index.shared.wait_until(|layers| layers.full.is_empty() && layers.tables.len() == 1);
     let layers = index.shared.layers();
     // The newest round has put three of the removed ones again.
-    assert_eq!((layers.tables[0].count(), layers.tables[0].note().ok()), (103, Some(vec![3])));
+    assert_eq!((layers.tables[0].count(), layers.tables[0].note().ok()), (104, Some(vec![3])));
+    assert!(matches!(index.find(&id(3)), Ok(Found::Remains)));
+    index.set_oldest_segment(2);
+    assert!(matches!(index.find(&id(3)), Ok(Found::Nothing)));
+    assert!(matches!(index.find(&id(2)), Ok(Found::Entry(_))));
     // Files are removed when nobody finds them any more.
     drop(index);
     assert_eq!(files(&folder).len(), 1);
