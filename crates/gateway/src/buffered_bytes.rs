@@ -49,7 +49,7 @@ pub(crate) struct BufferedBytes {
 #[derive(Default)]
 struct Held {
     bytes: usize,
-    /// What of them counts for the whole: no more than the limit of one address.
+    /// Number of them that count for the whole: no more than the limit of one address.
     share: usize,
     /// Number of replays for each part of memory that they share, by its address and length.
     replays: HashMap<(usize, usize), usize>,

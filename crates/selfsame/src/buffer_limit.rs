@@ -172,7 +172,7 @@ pub(crate) fn hold(allowance: Option<&BufferAllowance>, data: Bytes) -> Bytes {
     held.guard(data)
 }
 
-/// What of a body of `bytes` counts: all, or nothing.
+/// Bytes that count of a body of `bytes`: all, or none.
 fn counted(bytes: usize) -> usize {
     if bytes > UNCOUNTED_BYTES { bytes } else { 0 }
 }

@@ -160,7 +160,7 @@ async fn ready(State(admin): State<Arc<Admin>>) -> (StatusCode, String) {
     }
 }
 
-/// What is said of a store that works. Damage closes no more than the keys it is in.
+/// Text for a store that works. Damage closes no more than the keys it is in.
 fn sound(admin: &Admin) -> String {
     match admin.found_damage.places() {
         0 => "ok\n".to_owned(),

@@ -72,7 +72,7 @@ impl<'a> Recorder<'a> {
         Self { run, engine, policy, dialect, is_abandoned, allowance: None }
     }
 
-    /// The same, for a client with this allowance.
+    /// Counts the response for a client with this allowance.
     pub(crate) fn within(self, allowance: Option<&'a BufferAllowance>) -> Self {
         Self { allowance, ..self }
     }

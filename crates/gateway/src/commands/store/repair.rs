@@ -71,7 +71,7 @@ fn options(config: &Config, repairing: &Repairing) -> RepairOptions {
     }
 }
 
-/// What was done, for whoever ran it.
+/// Report of what was done.
 fn summary(repaired: &Repaired) -> String {
     let Repaired { completed, held, newly_held, tombstones, damaged, expired, .. } = repaired;
     let places = repaired.damaged_places;

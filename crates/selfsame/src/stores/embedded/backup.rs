@@ -315,7 +315,7 @@ impl EmbeddedStore {
     }
 }
 
-/// What is written behind the copy of the log.
+/// The end of a copy of the log, and its facts.
 struct Rest {
     /// Says that the log ends there, and is not the remains of a crash: damage in the last batch would look
     /// like that.
@@ -329,7 +329,7 @@ fn left(parts: &[LogPart], copied: &BTreeMap<u32, u64>) -> u64 {
     parts.iter().map(|part| part.end.saturating_sub(done(&part.segment.number))).sum()
 }
 
-/// Whether a damaged place of the copy is the same in the store.
+/// Tells if a damaged place of the copy is the same in the store.
 fn is_same(segment: &Segment, place: &DamagedPlace) -> io::Result<bool> {
     let (Some(offset), Ok(len)) = (place.offset, usize::try_from(place.len)) else {
         return Ok(false);
